@@ -1,0 +1,176 @@
+// Package cloud is the port through which the lifecycle reaches a cloud. A
+// cloud knows instances and nothing else: it never sees a bootstrap blob, a
+// fencing token or a machine state.
+//
+// Slow work is a list of named steps. The caller makes the name of a step
+// durable before it runs the step, so that a restart continues where the
+// process died; each step must therefore find its own earlier effect and never
+// repeat it. cloudtest holds the suite that every adapter must pass.
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Limits that every adapter may rely on.
+const (
+	// MaxNotesBytes bounds the keys and values of Task.Notes together.
+	MaxNotesBytes = 8 << 10
+)
+
+// Power is what a cloud says about an instance, in our words.
+type Power int
+
+// The power states. PowerUnknown covers words that a cloud invents later.
+const (
+	PowerUnknown Power = iota
+	PowerRunning
+	PowerStopped  // off; starting it is possible
+	PowerChanging // on its way between the two
+	PowerLocked   // held by the cloud; nothing can be done with it
+)
+
+// String names the state for logs.
+func (p Power) String() string {
+	switch p {
+	case PowerRunning:
+		return "running"
+	case PowerStopped:
+		return "stopped"
+	case PowerChanging:
+		return "changing"
+	case PowerLocked:
+		return "locked"
+	default:
+		return "unknown"
+	}
+}
+
+// Spec says which instance an operation wants.
+type Spec struct {
+	MachineID   string // tagged on the instance
+	OperationID string // the idempotency key: at most one instance ever carries it
+	Type        string // the cloud's commercial type
+	Zone        string
+	// UserData renders the first-boot data. It holds a token, so it is made
+	// when needed and never stored or logged.
+	UserData func() ([]byte, error)
+}
+
+// Instance is one server that carries this provider's tags.
+type Instance struct {
+	Ref         string // zone and id, unique in the cloud; HostRef.ref
+	MachineID   string // from its tags; "" when they do not say
+	OperationID string // from its tags
+	Cluster     string // from its tags; "" when unbound
+	Type        string
+	Zone        string
+	Power       Power
+	Created     time.Time
+}
+
+// Task is what the steps of one operation share. The caller persists Ref and
+// Notes whenever a step returns, whatever it returns.
+type Task struct {
+	Spec Spec
+	// Ref is the instance, "" until there is one.
+	Ref string
+	// Notes are small facts a later step needs, such as volume ids: no secrets,
+	// at most MaxNotesBytes.
+	Notes map[string]string
+	// Rerun is true when the step was begun before, in this process or in one
+	// that died: its effect may exist although nobody saw the answer.
+	Rerun bool
+}
+
+// Note sets a note.
+func (t *Task) Note(key, value string) {
+	if t.Notes == nil {
+		t.Notes = map[string]string{}
+	}
+	t.Notes[key] = value
+}
+
+// Step is one re-runnable piece of slow work. Run returns nil when the step's
+// effect is there, an error made by Again to be called again later, an error
+// that matches one of the sentinels below, or any other error, which counts as
+// transient. It must not block for longer than a few cloud calls.
+type Step struct {
+	Name string // lower-case words joined by "-"; shown to operators
+	Run  func(ctx context.Context, t *Task) error
+}
+
+// Cloud is one substrate of one cloud in one zone. All methods may be called
+// from many goroutines at once.
+type Cloud interface {
+	// Create brings an instance from nothing to powered on, with the user data
+	// in place before it first boots.
+	Create() []Step
+	// Start powers on an instance that was found stopped; on a running one it
+	// does nothing.
+	Start() []Step
+	// Discard tears down whatever the task's operation made, from any point of
+	// Create and from any power state, side resources included. It succeeds
+	// when nothing is left.
+	Discard() []Step
+	// Scrub removes the user data, and so the token in it, from where the cloud
+	// keeps it. The guest has booted by then and does not need it again.
+	Scrub(ctx context.Context, ref string) error
+	// SetCluster records the binding on the instance; "" clears it.
+	SetCluster(ctx context.Context, ref, cluster string) error
+	// Get reads one instance; ErrNotFound when the cloud says that it is gone.
+	Get(ctx context.Context, ref string) (Instance, error)
+	// List reads every instance that carries this provider's tags, in every
+	// state. It is complete or an error, never a part.
+	List(ctx context.Context) ([]Instance, error)
+	// ProviderID is the node's spec.providerID for the instance, as the cloud's
+	// own cloud controller manager writes it.
+	ProviderID(ref string) string
+}
+
+// Deleter is implemented by clouds whose instances can be given back. Its
+// steps follow the rules of Cloud.Discard; they start with Task.Ref set.
+type Deleter interface {
+	Delete() []Step
+}
+
+// Type is what a cloud sells under one commercial type.
+type Type struct {
+	Name         string
+	Arch         string            // "amd64" or "arm64"
+	Allocatable  map[string]string // Kubernetes quantities of the whole hardware: cpu, memory, and GPUs if any
+	Labels       map[string]string // e.g. kubernetes.io/arch
+	PricePerHour float64           // in the cloud's own currency; 0 when unknown
+	Currency     string            // "EUR" for Scaleway
+}
+
+// Catalog tells what types exist and cost.
+type Catalog interface {
+	Types(ctx context.Context) (map[string]Type, error)
+}
+
+// The decisions an error can carry. Adapters wrap them with the cloud's own
+// words; match with errors.Is.
+var (
+	ErrNotFound   = errors.New("not found")           // the object is gone, by the cloud's own word
+	ErrNoCapacity = errors.New("no capacity")         // out of stock: another type or zone may do
+	ErrQuota      = errors.New("quota exceeded")      // an operator must raise it or free some
+	ErrThrottled  = errors.New("rate limited")        // come back later
+	ErrDenied     = errors.New("permission denied")   // the key lacks a permission or is wrong
+	ErrInvalid    = errors.New("invalid request")     // the same request will never succeed
+	ErrConflict   = errors.New("conflicting request") // the object is busy or in another state
+)
+
+// AgainError says that a step is under way and should be run again.
+type AgainError struct {
+	After  time.Duration
+	Reason string // what it waits for, for logs and for last_error at the deadline
+}
+
+func (e *AgainError) Error() string { return fmt.Sprintf("again in %s: %s", e.After, e.Reason) }
+
+// Again is returned by a step that must be run again after d.
+func Again(d time.Duration, reason string) error { return &AgainError{After: d, Reason: reason} }

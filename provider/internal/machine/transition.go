@@ -1,0 +1,121 @@
+package machine
+
+import (
+	"time"
+)
+
+// transition is one row of the table: a call of some kind takes a machine in
+// state from through during to to.
+type transition struct{ from, during, to State }
+
+// edge is the transition table.
+func edge(k Kind) transition {
+	switch k {
+	case Create:
+		return transition{Speculative, Creating, Idle}
+	case Configure:
+		return transition{Idle, Configuring, Configured}
+	case Drain:
+		return transition{Configured, Draining, Idle}
+	case Delete:
+		return transition{Idle, Deleting, Speculative}
+	default:
+		return transition{}
+	}
+}
+
+// DuringOf is the state in which an operation of the kind is under way.
+func DuringOf(k Kind) State { return edge(k).during }
+
+// owns says whether the operation is the one under way. What arrives for any
+// other is late and must not change the record.
+func owns(cur Record, operationID string) bool {
+	return cur.Op != nil && cur.Op.ID == operationID && cur.State == edge(cur.Op.Kind).during
+}
+
+// Progress is what an operation has reached.
+type Progress struct {
+	Step   string
+	Began  time.Time
+	Ref    string
+	Notes  map[string]string
+	Joined bool
+}
+
+// Advance records the progress of an operation. It reports false, and changes
+// nothing, when the operation is no longer the machine's.
+func Advance(cur Record, operationID string, p Progress) (Record, bool) {
+	if !owns(cur, operationID) {
+		return cur, false
+	}
+	next := cur.Clone()
+	next.Op.Step, next.Op.StepBegan = p.Step, p.Began
+	next.Op.Ref, next.Op.Notes = p.Ref, p.Notes
+	next.Op.Joined = p.Joined
+	return next, true
+}
+
+// Finish ends an operation well: the machine enters the state where the
+// operation leads and the operation's inputs are erased. It reports false, and
+// changes nothing, when the operation is no longer the machine's.
+func Finish(cur Record, operationID, provider string, now time.Time) (Record, bool) {
+	if !owns(cur, operationID) {
+		return cur, false
+	}
+	next := cur.Clone()
+	op := next.Op
+	next.Op = nil
+	next.State, next.Since = edge(op.Kind).to, now
+	switch op.Kind {
+	case Create:
+		next.Host = Host{Provider: provider, Ref: op.Ref}
+	case Configure:
+	case Drain:
+		next.Cluster, next.Metadata = "", nil
+	case Delete:
+		next.Host = Host{}
+		// The id of the Delete stays: a retry of it is a replay until the next
+		// Create.
+		next.History = History{Delete: op.ID}
+	}
+	return next, true
+}
+
+// Fail ends an operation badly: FAILED, with the reason kept verbatim for as
+// long as the machine is listed. What the operation holds in the cloud becomes
+// a leftover, not to be touched before keep has passed: workloads may still run
+// on a host that failed while bound. It reports false, and changes nothing,
+// when the operation is no longer the machine's.
+func Fail(cur Record, operationID, reason string, now time.Time, keep time.Duration) (Record, bool) {
+	if !owns(cur, operationID) {
+		return cur, false
+	}
+	next := cur.Clone()
+	op := next.Op
+	next.Op = nil
+	next.State, next.Since, next.LastError = Failed, now, reason
+	l := &Leftover{OperationID: op.ID, Ref: op.Ref, Notes: op.Notes, After: now}
+	if op.Kind != Create {
+		l.OperationID = next.History.Create
+	}
+	if next.Cluster != "" {
+		l.After = now.Add(keep)
+	}
+	next.Leftover = l
+	return next, true
+}
+
+// Break fails a machine that no operation is working on, because its host is
+// gone or broken. Only IDLE and CONFIGURED machines can break so.
+func Break(cur Record, reason string, now time.Time, keep time.Duration) (Record, bool) {
+	if cur.State != Idle && cur.State != Configured {
+		return cur, false
+	}
+	next := cur.Clone()
+	next.State, next.Since, next.LastError = Failed, now, reason
+	next.Leftover = &Leftover{OperationID: next.History.Create, Ref: next.Host.Ref, After: now}
+	if next.Cluster != "" {
+		next.Leftover.After = now.Add(keep)
+	}
+	return next, true
+}

@@ -1,0 +1,84 @@
+// Package token derives and verifies the bearer token that one machine's agent
+// presents on the bootstrap channel.
+//
+// A token is base64(HMAC-SHA256(bootstrap secret, machine id)) in the standard
+// alphabet with padding, so that an operator can check one with
+//
+//	printf %s "$ID" | openssl dgst -sha256 -hmac "$SECRET" -binary | base64
+//
+// Tokens are never stored by the provider: it derives them again on each
+// request.
+package token
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// MinSecretBytes is the shortest bootstrap secret that is accepted.
+const MinSecretBytes = 32
+
+// Secret is a bootstrap secret: the HMAC key of every token of one provider.
+// Its zero value is not usable; make one with NewSecret.
+type Secret struct{ key []byte }
+
+// NewSecret takes the exact bytes of a configured secret, less one trailing
+// line break (a mounted file usually ends in one). A secret that is shorter
+// than MinSecretBytes is refused; the error does not contain it.
+func NewSecret(raw []byte) (Secret, error) {
+	key := raw
+	if n := len(key); n > 0 && key[n-1] == '\n' {
+		key = key[:n-1]
+		if n := len(key); n > 0 && key[n-1] == '\r' {
+			key = key[:n-1]
+		}
+	}
+	if len(key) < MinSecretBytes {
+		return Secret{}, fmt.Errorf("the bootstrap secret has %d bytes, at least %d are needed (make one with: openssl rand -hex 32)", len(key), MinSecretBytes)
+	}
+	return Secret{key: append([]byte(nil), key...)}, nil
+}
+
+// Bytes returns the key material, for deriving other keys from it. The caller
+// must not change it.
+func (s Secret) Bytes() []byte { return s.key }
+
+// String hides the secret from every fmt verb that prints a value.
+func (s Secret) String() string { return "[redacted]" }
+
+// GoString hides the secret from %#v.
+func (s Secret) GoString() string { return "token.Secret{[redacted]}" }
+
+// Derive returns the token of the machine.
+func Derive(s Secret, machineID string) string {
+	return base64.StdEncoding.EncodeToString(sum(s, machineID))
+}
+
+// ErrMismatch says that a token is not the machine's. It does not say why, so
+// that a caller cannot leak it either.
+var ErrMismatch = errors.New("token does not belong to the machine")
+
+// Verify checks a presented token against the machine's in constant time. The
+// presented text may use the standard or the URL alphabet, padded or not.
+func Verify(s Secret, machineID, presented string) error {
+	want := sum(s, machineID)
+	text := strings.TrimRight(presented, "=")
+	text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
+	got, err := base64.RawStdEncoding.DecodeString(text)
+	// The comparison runs on undecodable input too, so that bad base64 costs
+	// the same work as a wrong token.
+	if !hmac.Equal(want, got) || err != nil {
+		return ErrMismatch
+	}
+	return nil
+}
+
+func sum(s Secret, machineID string) []byte {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte(machineID))
+	return mac.Sum(nil)
+}
