@@ -1,0 +1,73 @@
+# Everything a contributor or a CI job runs; `make help` lists the targets.
+
+# Pinned tools live outside the checkout, so that clones share them.
+export TOOLS ?= $(HOME)/.cache/bigfleet-tools
+
+BUF                := github.com/bufbuild/buf/cmd/buf v1.75.0
+PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go v1.36.12
+PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2
+GOLANGCI_LINT      := github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
+
+# A tree without its history, such as a source archive, is built as "dev".
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+GO_DIRS := agent cloudinit proto provider shared
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build every program into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' \
+	  -o bin/ ./agent/cmd/... ./provider/cmd/...
+
+.PHONY: test
+test: setup ## run all tests with the race detector
+	CGO_ENABLED=1 go test -race -timeout 5m ./...
+
+.PHONY: bench
+bench: ## run all benchmarks; BENCH=regexp chooses some
+	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...
+
+.PHONY: demo
+demo: build ## five machines through their life, with a kill -9 on the way
+	@bin/demo
+
+.PHONY: lint
+lint: tools ## gofmt, go vet, golangci-lint, buf lint
+	@found=$$(gofmt -l $(GO_DIRS)) && test -z "$$found" || \
+	  { printf 'not formatted; run make fmt:\n%s\n' "$$found" >&2; exit 1; }
+	go vet ./...
+	$(TOOLS)/golangci-lint run
+	cd proto && $(TOOLS)/buf lint
+
+.PHONY: verify
+verify: lint ## lint, and check that generated code and go.mod are up to date
+	.ci/generated
+	go mod tidy -diff
+
+.PHONY: fmt
+fmt: ## format the Go code
+	gofmt -w $(GO_DIRS)
+
+.PHONY: generate
+generate: tools ## generate the Go code of the .proto files
+	cd proto && PATH="$(TOOLS):$$PATH" buf generate
+
+.PHONY: setup
+setup: ## install what the tests need from Debian, where it is missing
+	@.ci/setup
+
+.PHONY: tools
+tools: ## install the pinned tools, where they are missing
+	@.ci/tool $(BUF)
+	@.ci/tool $(PROTOC_GEN_GO)
+	@.ci/tool $(PROTOC_GEN_GO_GRPC)
+	@.ci/tool $(GOLANGCI_LINT)
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist .demo
