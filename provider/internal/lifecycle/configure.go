@@ -1,0 +1,81 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"bigfleet-providers/provider/internal/delivery"
+	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/shared/command"
+)
+
+// configureSteps binds a host to its cluster: power it on if somebody stopped
+// it, have the agent join, then tag. A missing tag is not a failed join.
+func (e *Engine) configureSteps() []step {
+	return append(cloudSteps(e.o.Cloud.Start()),
+		step{name: stepDeliver, slow: true, run: e.deliver},
+		step{name: stepTag, budget: e.o.Pace.TagBudget, run: func(ctx context.Context, t *task) error {
+			return e.o.Cloud.SetCluster(ctx, t.Ref, t.rec.Cluster)
+		}},
+	)
+}
+
+// deliver has the host carry out the operation's command and records the
+// outcome before the host is told that it may forget it.
+func (e *Engine) deliver(ctx context.Context, t *task) error {
+	if t.joined {
+		return nil
+	}
+	cmd, err := e.commandOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	report, err := e.o.Delivery.Deliver(ctx, cmd)
+	switch {
+	case errors.Is(err, delivery.ErrSuperseded):
+		return errSuperseded
+	case err != nil:
+		return err
+	}
+	if !report.OK {
+		err := &agentError{text: report.Error}
+		// The failure itself is the outcome to record; drive would do so too, but
+		// the host must not be told before.
+		recorded := e.fail(t, &stepError{step: stepDeliver, class: classAgent, err: err})
+		report.Confirm(recorded)
+		if recorded != nil {
+			return recorded
+		}
+		return errSuperseded
+	}
+	t.joined = true
+	err = e.advance(ctx, t, stepDeliver)
+	report.Confirm(err)
+	return err
+}
+
+// commandOf is the command of a Configure or a Drain. Its id is the operation's,
+// so that a second delivery is the same command.
+func (e *Engine) commandOf(ctx context.Context, t *task) (command.Command, error) {
+	cmd := command.Command{
+		CommandID:  t.op.ID,
+		MachineID:  t.rec.ID,
+		ClusterID:  t.rec.Cluster,
+		ProviderID: e.o.Cloud.ProviderID(t.Ref),
+		NodeName:   NodeName(t.rec.ID),
+		Deadline:   t.op.Deadline.UTC().Truncate(time.Second),
+	}
+	switch t.op.Kind {
+	case machine.Configure:
+		blob, err := e.blobOf(ctx, t.rec.ID, t.op)
+		if err != nil {
+			return cmd, fmt.Errorf("waiting for the shard to send the bootstrap blob again: %w", err)
+		}
+		cmd.Kind, cmd.Blob = command.Configure, blob
+	default:
+		cmd.Kind, cmd.GraceSeconds = command.Drain, int64(t.op.Grace/time.Second)
+	}
+	return cmd, nil
+}

@@ -1,0 +1,356 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// step is one re-runnable piece of an operation, the cloud's or ours.
+type step struct {
+	name string
+	run  func(ctx context.Context, t *task) error
+	// slow steps wait for a host and hold no cloud token meanwhile.
+	slow bool
+	// budget bounds a step whose failure is not the operation's: when it is
+	// spent, the operation goes on without it. 0 for steps that must succeed.
+	budget time.Duration
+}
+
+// task is what the steps of one operation work on.
+type task struct {
+	cloud.Task
+	rec    machine.Record // as of the last commit
+	op     *machine.Operation
+	joined bool
+}
+
+// errSuperseded ends a driver whose operation is no longer the machine's.
+var errSuperseded = errors.New("the operation is over")
+
+// errShutdown ends a driver because the engine stops.
+var errShutdown = errors.New("the provider is stopping")
+
+// steps is the plan of one kind of operation.
+func (e *Engine) steps(k machine.Kind) []step {
+	switch k {
+	case machine.Create:
+		return e.createSteps()
+	case machine.Configure:
+		return e.configureSteps()
+	case machine.Drain:
+		return e.drainSteps()
+	default:
+		return e.deleteSteps()
+	}
+}
+
+// drive runs an operation to its end, its deadline, or the engine's stop.
+func (e *Engine) drive(parent context.Context, rec machine.Record) {
+	op := rec.Op
+	defer e.dropBlob(op.ID)
+	log := e.o.Log.With("machine", rec.ID, "kind", op.Kind.String(), "operation", op.ID)
+
+	// The timer runs on the monotonic clock: a jump of the wall clock while the
+	// process lives neither forces nor delays the deadline.
+	ctx, cancel := context.WithTimeoutCause(parent, time.Until(op.Deadline), context.DeadlineExceeded)
+	defer cancel()
+
+	t := &task{rec: rec, op: op, joined: op.Joined, Task: cloud.Task{
+		Spec:  e.spec(rec, op),
+		Ref:   op.Ref,
+		Notes: op.Notes,
+	}}
+	err := e.runSteps(ctx, t)
+	switch {
+	case err == nil:
+		err = e.finish(t)
+	case parent.Err() != nil:
+		err = errShutdown
+	case errors.Is(err, errSuperseded), storeFailed(err):
+	case t.joined:
+		// The host has joined: what is left is bookkeeping that reconcile repeats.
+		log.Warn("the host reported success, but the cloud's tag could not be written; reconcile repeats it", "error", err.Error())
+		err = e.finish(t)
+	default:
+		err = e.fail(t, err)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, errShutdown):
+		log.Info("transition interrupted; it continues at the next start", "step", t.op.Step)
+	case errors.Is(err, errSuperseded):
+		log.Info("transition was already settled")
+	default:
+		log.Error("the outcome could not be recorded; it will be found again at the next start", "error", err.Error())
+	}
+}
+
+// storeFailed says whether an outcome could not be made durable. The record is
+// as it was, and a new process continues from it.
+func storeFailed(err error) bool {
+	var refused *machine.Error
+	return errors.As(err, &refused) && refused.Code == machine.Unavailable
+}
+
+func (e *Engine) spec(rec machine.Record, op *machine.Operation) cloud.Spec {
+	created := rec.History.Create
+	if op.Kind == machine.Create {
+		created = op.ID
+	}
+	return cloud.Spec{
+		MachineID:   rec.ID,
+		OperationID: created,
+		Type:        rec.Offer.InstanceType,
+		Zone:        rec.Offer.Zone,
+		UserData:    func() ([]byte, error) { return e.o.UserData(rec.ID) },
+	}
+}
+
+// runSteps runs the plan from where the record says it is.
+func (e *Engine) runSteps(ctx context.Context, t *task) error {
+	plan := e.steps(t.op.Kind)
+	at := 0
+	for i, s := range plan {
+		if s.name == t.op.Step {
+			at, t.Rerun = i, true
+		}
+	}
+	for ; at < len(plan); at++ {
+		s := plan[at]
+		if !t.Rerun {
+			if err := e.advance(ctx, t, s.name); err != nil {
+				return err
+			}
+		}
+		if err := e.runStep(ctx, t, s); err != nil {
+			return err
+		}
+		t.Rerun = false
+	}
+	return nil
+}
+
+// runStep repeats one step until it is done, hopeless or out of time.
+func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
+	if s.budget > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.budget)
+		defer cancel()
+	}
+	var last error
+	for failures := 0; ; {
+		err := e.attempt(ctx, t, s)
+		if err == nil || errors.Is(err, errSuperseded) {
+			return err
+		}
+		t.Rerun = true
+		if again := (*cloud.AgainError)(nil); errors.As(err, &again) {
+			failures, last = 0, err
+			if err := e.advance(ctx, t, s.name); err != nil {
+				return err
+			}
+			if !sleep(ctx, again.After) {
+				return e.outOfTime(ctx, t, s, last)
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			if last == nil || !errors.Is(err, context.Cause(ctx)) {
+				last = err
+			}
+			return e.outOfTime(ctx, t, s, last)
+		}
+		last = err
+		class := classOf(err)
+		e.o.Observer.StepFailed(t.op.Kind, s.name, class)
+		failures++
+		if hopeless(err, failures) {
+			if s.budget > 0 {
+				e.tolerate(t, s, err)
+				return nil
+			}
+			return &stepError{step: s.name, class: class, err: err}
+		}
+		pause := e.backoff(failures)
+		e.o.Log.Warn("step failed; trying again", "machine", t.rec.ID, "kind", t.op.Kind.String(), "operation", t.op.ID,
+			"step", s.name, "class", class, "failures", failures, "pause", pause, "error", err.Error())
+		if err := e.advance(ctx, t, s.name); err != nil {
+			return err
+		}
+		if !sleep(ctx, pause) {
+			return e.outOfTime(ctx, t, s, last)
+		}
+	}
+}
+
+// attempt runs a step once, holding a cloud token unless the step is slow. A
+// panic is an error: it must not take the other machines down.
+func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
+	if !s.slow {
+		select {
+		case e.gate <- struct{}{}:
+			defer func() { <-e.gate }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			e.o.Log.Error("panic in a step", "machine", t.rec.ID, "step", s.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = &panicError{value: fmt.Sprint(p)}
+		}
+	}()
+	return s.run(ctx, t)
+}
+
+// outOfTime judges a step whose context ended.
+func (e *Engine) outOfTime(ctx context.Context, t *task, s step, last error) error {
+	if time.Until(t.op.Deadline) > 0 && s.budget > 0 && !stopping(ctx) {
+		e.tolerate(t, s, last)
+		return nil
+	}
+	return &stepError{step: s.name, class: classTimeout, err: last}
+}
+
+// tolerate goes on without a step that is not worth the operation.
+func (e *Engine) tolerate(t *task, s step, err error) {
+	text := "no answer"
+	if err != nil {
+		text = err.Error()
+	}
+	e.o.Log.Warn("step given up; the transition goes on without it", "machine", t.rec.ID,
+		"kind", t.op.Kind.String(), "operation", t.op.ID, "step", s.name, "error", text)
+}
+
+// stopping says whether ctx ended by the engine's stop rather than by time.
+func stopping(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// advance makes the step's name and the task's memory durable, if they changed.
+func (e *Engine) advance(ctx context.Context, t *task, name string) error {
+	op := t.op
+	if op.Step == name && op.Ref == t.Ref && op.Joined == t.joined && sameNotes(op.Notes, t.Notes) {
+		return nil
+	}
+	p := machine.Progress{Step: name, Began: op.StepBegan, Ref: t.Ref, Notes: copyNotes(t.Notes), Joined: t.joined}
+	if op.Step != name {
+		p.Began = time.Now()
+		e.o.Log.Debug("step", "machine", t.rec.ID, "kind", op.Kind.String(), "operation", op.ID, "step", name)
+	}
+	return e.commitProgress(ctx, t, p)
+}
+
+// commitProgress does not give up with ctx: a commit takes milliseconds, and
+// the deadline is judged where steps are.
+func (e *Engine) commitProgress(ctx context.Context, t *task, p machine.Progress) error {
+	mine := false
+	rec, err := e.o.Store.DoLater(context.WithoutCancel(ctx), t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		next, ok := machine.Advance(cur, t.op.ID, p)
+		mine = ok
+		if !ok {
+			return cur, machine.Unchanged, nil
+		}
+		return next, machine.Private, nil
+	})
+	if err != nil {
+		return err
+	}
+	if !mine {
+		return errSuperseded
+	}
+	t.rec, t.op = rec, rec.Op
+	return nil
+}
+
+// finish settles an operation well.
+func (e *Engine) finish(t *task) error {
+	mine := false
+	op := t.op
+	// Progress that no step committed yet, such as the host's reference, belongs
+	// to the outcome.
+	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
+	_, err := e.o.Store.DoLater(context.Background(), t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		cur, ok := machine.Advance(cur, op.ID, p)
+		if !ok {
+			mine = false
+			return cur, machine.Unchanged, nil
+		}
+		next, ok := machine.Finish(cur, op.ID, e.o.Provider, time.Now())
+		mine = ok
+		if op.Kind == machine.Delete && next.Retired {
+			return next, machine.Gone, nil
+		}
+		return next, machine.Visible, nil
+	})
+	if err != nil {
+		return err
+	}
+	if !mine {
+		return errSuperseded
+	}
+	if op.Kind == machine.Delete {
+		e.o.Delivery.Forget(t.rec.ID)
+	}
+	took := time.Since(op.Started)
+	e.o.Observer.Settled(op.Kind, classOK, took)
+	e.o.Log.Info("transition done", "machine", t.rec.ID, "kind", op.Kind.String(), "operation", op.ID, "took", took.Round(time.Millisecond).String())
+	return nil
+}
+
+// fail settles an operation badly and starts to tear down what it left.
+func (e *Engine) fail(t *task, cause error) error {
+	op := t.op
+	reason, class := e.explain(t, cause)
+	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
+	mine := false
+	rec, err := e.o.Store.DoLater(context.Background(), t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		cur, ok := machine.Advance(cur, op.ID, p)
+		if !ok {
+			mine = false
+			return cur, machine.Unchanged, nil
+		}
+		next, ok := machine.Fail(cur, op.ID, reason, time.Now(), e.o.FailedRetention)
+		mine = ok
+		return next, machine.Visible, nil
+	})
+	if err != nil {
+		return err
+	}
+	if !mine {
+		return errSuperseded
+	}
+	took := time.Since(op.Started)
+	e.o.Observer.Settled(op.Kind, class, took)
+	e.o.Log.Error("transition failed", "machine", rec.ID, "kind", op.Kind.String(), "operation", op.ID, "class", class,
+		"took", took.Round(time.Millisecond).String(), "reason", reason)
+	e.launchTeardown(rec)
+	return nil
+}
+
+// backoff is the pause after so many failures in a row: exponential, jittered
+// down by up to a half so that many machines do not knock together.
+func (e *Engine) backoff(failures int) time.Duration {
+	d := e.o.Pace.RetryMin << min(failures-1, 16)
+	if d <= 0 || d > e.o.Pace.RetryMax {
+		d = e.o.Pace.RetryMax
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// sleep waits for d and reports false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

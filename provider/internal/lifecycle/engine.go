@@ -1,0 +1,253 @@
+// Package lifecycle carries machines through their transitions. Start accepts
+// a mutating call: one atomic decision, made durable, then the work goes on in
+// the background as a list of named steps, each of which may be run again. The
+// name of a step is durable before the step runs, so that a new process
+// continues every operation where the last one left it, under the same
+// operation id and with the same deadline.
+package lifecycle
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/delivery"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// Store holds the records. Its one committer runs mutations one after another
+// and makes them durable before it answers.
+type Store interface {
+	// Do commits a mutation that somebody waits for.
+	Do(ctx context.Context, id string, m machine.Mutation) (machine.Record, error)
+	// DoLater commits a mutation that can wait for others to share its cost.
+	DoLater(ctx context.Context, id string, m machine.Mutation) (machine.Record, error)
+	// Records walks a snapshot of all records until yield returns false.
+	Records(yield func(machine.Record) bool)
+}
+
+// Observer is told what happens, for metrics. Its methods must not block.
+type Observer interface {
+	Started(k machine.Kind)
+	Settled(k machine.Kind, class string, took time.Duration)
+	StepFailed(k machine.Kind, step, class string)
+	Reconciled(complete bool, instances, unclaimed int)
+}
+
+// Timeouts say how long each kind of transition may take. Drain's is on top of
+// the grace period.
+type Timeouts struct {
+	Create, Configure, Drain, Delete time.Duration
+}
+
+// Pace is how fast the engine repeats itself.
+type Pace struct {
+	RetryMin  time.Duration // first pause after a failed step
+	RetryMax  time.Duration // longest pause
+	TagBudget time.Duration // how long an operation waits for its cluster tag before reconcile takes over
+}
+
+// Options are what an engine is made of. All fields but the last group are
+// required.
+type Options struct {
+	Store    Store
+	Cloud    cloud.Cloud
+	Delivery delivery.Delivery
+	Provider string // the name in HostRef.provider
+	// UserData renders a machine's first-boot data.
+	UserData func(machineID string) ([]byte, error)
+	NewID    func() string // operation ids, never repeated
+	Timeouts Timeouts
+	Pace     Pace
+	Log      *slog.Logger
+	Observer Observer
+
+	// Deleter is nil where hosts cannot be given back.
+	Deleter cloud.Deleter
+	// Sealer is nil when blobs cannot be kept across a restart.
+	Sealer       *Sealer
+	RequireFence bool
+	// FailedRetention is how long the host of a machine that failed while bound
+	// is kept, since workloads may still run there.
+	FailedRetention time.Duration
+	// FailedListed is how long a failed machine stays listed after nothing of
+	// it is left.
+	FailedListed time.Duration
+	// MaxCloudSteps bounds the cloud steps that run at the same time.
+	MaxCloudSteps int
+	// Awaiting is true when the first reconcile must succeed before a call is
+	// accepted: the store is new, and servers of an earlier life may exist.
+	Awaiting bool
+	// RemovalGrace is how old a server that no record claims must be before it
+	// is removed, RemovalCap how many one pass may remove.
+	RemovalGrace time.Duration
+	RemovalCap   int
+}
+
+// Engine drives machines. Make one with New, run it with Run.
+type Engine struct {
+	o     Options
+	rules machine.Rules
+	gate  chan struct{} // MaxCloudSteps tokens
+
+	mu       sync.Mutex
+	running  context.Context // nil until Run, and again once it stops
+	resumed  bool            // every operation of the store has its driver
+	work     sync.WaitGroup  // every driver and teardown
+	driving  map[string]bool // operation ids with a driver
+	blobs    map[string]*blobWait
+	awaiting bool
+
+	reconciling sync.Mutex
+	missing     map[string]int // consecutive complete inventories without a machine's host
+}
+
+// New makes an engine that does nothing until Run.
+func New(o Options) *Engine {
+	return &Engine{
+		o:        o,
+		rules:    machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
+		gate:     make(chan struct{}, max(o.MaxCloudSteps, 1)),
+		driving:  map[string]bool{},
+		blobs:    map[string]*blobWait{},
+		awaiting: o.Awaiting,
+		missing:  map[string]int{},
+	}
+}
+
+// Ack is the answer to an accepted call.
+type Ack struct {
+	OperationID string
+	Record      machine.Record
+}
+
+// Start judges a mutating call, makes the verdict durable, and starts the work
+// if it begins a new operation. blob is Configure's; Start does not keep it
+// past the operation. The error is a *machine.Error or the store's.
+//
+// The caller's context does not cancel the commit: a client that hangs up must
+// not leave an accepted operation that nobody drives.
+func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (Ack, error) {
+	q.OperationID = e.o.NewID()
+	q.Timeout = e.timeout(q)
+	q.BlobBytes = len(blob)
+	if err := q.Check(e.rules); err != nil {
+		return Ack{}, err
+	}
+	if err := e.admits(); err != nil {
+		return Ack{}, err
+	}
+	if q.Kind == machine.Configure && e.o.Sealer != nil {
+		q.Sealed = e.o.Sealer.Seal(q.MachineID, q.OperationID, blob)
+	}
+	var d machine.Decision
+	rec, err := e.o.Store.Do(context.WithoutCancel(ctx), q.MachineID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		d = machine.Decide(cur, q, e.rules, time.Now())
+		if d.Err != nil {
+			return d.Next, d.Change, d.Err
+		}
+		return d.Next, d.Change, nil
+	})
+	if err != nil {
+		return Ack{}, err
+	}
+	if q.Kind == machine.Configure && rec.Op != nil {
+		e.offerBlob(rec.Op, d.Outcome, blob)
+	}
+	if d.Outcome == machine.Started {
+		e.o.Observer.Started(q.Kind)
+		e.o.Log.Info("transition accepted", "machine", rec.ID, "kind", q.Kind.String(), "operation", d.OperationID, "cluster", rec.Cluster)
+		e.launch(rec)
+	}
+	return Ack{OperationID: d.OperationID, Record: rec}, nil
+}
+
+func (e *Engine) timeout(q machine.Request) time.Duration {
+	switch q.Kind {
+	case machine.Create:
+		return e.o.Timeouts.Create
+	case machine.Configure:
+		return e.o.Timeouts.Configure
+	case machine.Drain:
+		grace := min(max(q.GraceSeconds, 0), int64(machine.MaxGrace/time.Second))
+		return e.o.Timeouts.Drain + time.Duration(grace)*time.Second
+	default:
+		return e.o.Timeouts.Delete
+	}
+}
+
+// admits refuses calls that nobody would drive.
+func (e *Engine) admits() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case !e.resumed:
+		return &machine.Error{Code: machine.Unavailable, Text: "the provider is starting or stopping; try again shortly"}
+	case e.awaiting:
+		return &machine.Error{Code: machine.Unavailable, Text: "the state is new and the cloud's inventory has not been read yet; try again shortly"}
+	default:
+		return nil
+	}
+}
+
+// Run resumes every operation that the store holds and drives operations until
+// ctx ends; then it waits for all drivers, which leave their operations
+// resumable. interval is the pause between two reconcile passes.
+func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
+	e.mu.Lock()
+	e.running = ctx
+	e.mu.Unlock()
+	count := 0
+	e.o.Store.Records(func(rec machine.Record) bool {
+		if rec.Op != nil {
+			count++
+			e.launch(rec)
+		}
+		if rec.State == machine.Failed {
+			e.launchTeardown(rec)
+		}
+		return ctx.Err() == nil
+	})
+	if count > 0 {
+		e.o.Log.Info("operations resumed", "count", count)
+	}
+	e.mu.Lock()
+	e.resumed = true
+	e.mu.Unlock()
+
+	e.reconcileLoop(ctx, interval)
+
+	e.mu.Lock()
+	e.running, e.resumed = nil, false
+	e.mu.Unlock()
+	e.work.Wait()
+	return nil
+}
+
+// goFor starts fn as a part of Run, unless Run is over or a goroutine with the
+// name is already there.
+func (e *Engine) goFor(name string, fn func(context.Context)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ctx := e.running
+	if ctx == nil || ctx.Err() != nil || e.driving[name] {
+		return
+	}
+	e.driving[name] = true
+	e.work.Go(func() {
+		defer func() {
+			e.mu.Lock()
+			delete(e.driving, name)
+			e.mu.Unlock()
+		}()
+		fn(ctx)
+	})
+}
+
+func driverOf(op *machine.Operation) string { return "operation " + op.ID }
+
+func (e *Engine) launch(rec machine.Record) {
+	e.goFor(driverOf(rec.Op), func(ctx context.Context) { e.drive(ctx, rec) })
+}

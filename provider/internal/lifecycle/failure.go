@@ -1,0 +1,185 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// Classes of failure, as last_error, logs and metrics name them.
+const (
+	classOK         = "ok"
+	classCapacity   = "capacity"   // the cloud has none left: another type or zone may do
+	classQuota      = "quota"      // an operator must raise it or free some
+	classPermission = "permission" // the key lacks a permission or is wrong
+	classInvalid    = "invalid"    // the request can never succeed
+	classThrottled  = "throttled"
+	classTimeout    = "timeout"
+	classAgent      = "agent"   // the host's own report
+	classMissing    = "missing" // the host is gone
+	classInternal   = "internal"
+)
+
+// maxReasonBytes bounds last_error.
+const maxReasonBytes = 2048
+
+// stepError is an operation's end at one of its steps.
+type stepError struct {
+	step  string
+	class string
+	err   error // the last thing that went wrong; nil when the step only ran out of time
+}
+
+func (e *stepError) Error() string {
+	if e.err == nil {
+		return e.step + ": " + e.class
+	}
+	return fmt.Sprintf("%s: %s: %v", e.step, e.class, e.err)
+}
+
+func (e *stepError) Unwrap() error { return e.err }
+
+// agentError is a host's report that a command failed.
+type agentError struct{ text string }
+
+func (e *agentError) Error() string { return e.text }
+
+type panicError struct{ value string }
+
+func (e *panicError) Error() string { return "panic: " + e.value }
+
+func classOf(err error) string {
+	var (
+		agent *agentError
+		step  *stepError
+	)
+	switch {
+	case errors.As(err, &step):
+		return step.class
+	case errors.As(err, &agent):
+		return classAgent
+	case errors.Is(err, cloud.ErrNoCapacity):
+		return classCapacity
+	case errors.Is(err, cloud.ErrQuota):
+		return classQuota
+	case errors.Is(err, cloud.ErrDenied):
+		return classPermission
+	case errors.Is(err, cloud.ErrInvalid):
+		return classInvalid
+	case errors.Is(err, cloud.ErrThrottled):
+		return classThrottled
+	case errors.Is(err, cloud.ErrNotFound):
+		return classMissing
+	default:
+		return classInternal
+	}
+}
+
+// deniedTries is how often a refused permission is tried: fresh keys and
+// policies are refused now and then for up to two minutes on Scaleway.
+const deniedTries = 6
+
+// hopeless says whether a step that failed so often in a row is not worth
+// another try.
+func hopeless(err error, failures int) bool {
+	var (
+		agent *agentError
+		panic *panicError
+	)
+	switch {
+	case errors.As(err, &agent), errors.As(err, &panic):
+		return true
+	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid):
+		return true
+	case errors.Is(err, cloud.ErrNotFound):
+		return failures >= 3
+	case errors.Is(err, cloud.ErrDenied):
+		return failures >= deniedTries
+	default:
+		return false
+	}
+}
+
+// advice says what the operator should do about a class of failure.
+func advice(class string) string {
+	switch class {
+	case classCapacity:
+		return "the cloud has none left of this type in this zone: offer another type or zone, or wait"
+	case classQuota:
+		return "raise the cloud's quota for this type or offer fewer"
+	case classPermission:
+		return "check the API key and its permission sets"
+	case classInvalid:
+		return "check the image and the type in the offerings"
+	case classAgent:
+		return "see the host's journal: journalctl -u bigfleet-agent"
+	case classMissing:
+		return "the host was removed by somebody else"
+	default:
+		return ""
+	}
+}
+
+// explain words an operation's end for last_error: stage, cause, class, what
+// is left behind, what to do.
+func (e *Engine) explain(t *task, cause error) (reason, class string) {
+	class = classOf(cause)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s failed at step %q after %s (%s)", t.op.Kind, t.op.Step, time.Since(t.op.Started).Round(time.Second), class)
+	var at *stepError
+	switch {
+	case errors.As(cause, &at) && at.class == classTimeout:
+		fmt.Fprintf(&b, ": the deadline passed")
+		if at.err != nil {
+			fmt.Fprintf(&b, "; last: %v", withoutPause(at.err))
+		}
+	case errors.As(cause, &at) && at.err != nil:
+		fmt.Fprintf(&b, ": %v", at.err)
+	default:
+		fmt.Fprintf(&b, ": %v", cause)
+	}
+	switch {
+	case t.Ref == "" && t.op.Kind == machine.Create:
+		b.WriteString("; no host is known to be left, its traces are looked for and removed")
+	case t.Ref == "":
+	case t.rec.Cluster != "" && e.o.FailedRetention > 0:
+		fmt.Fprintf(&b, "; host %s is kept for %s, since workloads may run there", t.Ref, e.o.FailedRetention)
+	default:
+		fmt.Fprintf(&b, "; host %s is being removed", t.Ref)
+	}
+	if a := advice(class); a != "" {
+		b.WriteString("; " + a)
+	}
+	return clip(b.String(), maxReasonBytes), class
+}
+
+// withoutPause words an AgainError by what it waited for.
+func withoutPause(err error) string {
+	var again *cloud.AgainError
+	if errors.As(err, &again) {
+		return "waiting: " + again.Reason
+	}
+	return err.Error()
+}
+
+// clip cuts s to at most n bytes of valid UTF-8.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func sameNotes(a, b map[string]string) bool { return maps.Equal(a, b) }
+
+func copyNotes(m map[string]string) map[string]string { return maps.Clone(m) }

@@ -1,0 +1,93 @@
+package lifecycle
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// seedWorkers is how many slots are written at once: enough to fill the store's
+// batches, so that 100,000 new slots take seconds.
+const seedWorkers = 256
+
+// Seed brings the slots in line with what is offered: a new slot gets a
+// SPECULATIVE machine, changed prices and hardware reach the list, and a slot
+// that is offered no more goes, at once when it is SPECULATIVE, else when its
+// host does. It may be called again while the engine runs, and changes nothing
+// when nothing changed.
+func (e *Engine) Seed(ctx context.Context, slots map[string]*machine.Offer) error {
+	var changes []func(context.Context) error
+	filled := map[string]bool{}
+	plan := func(id string, f func(machine.Record) (machine.Record, machine.Change)) {
+		changes = append(changes, func(ctx context.Context) error {
+			_, err := e.o.Store.Do(ctx, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
+				next, change := f(cur)
+				return next, change, nil
+			})
+			return err
+		})
+	}
+	e.o.Store.Records(func(rec machine.Record) bool {
+		if !rec.Succeeded {
+			filled[rec.Slot] = true
+		}
+		offer, offered := slots[rec.Slot]
+		if offered != rec.Retired && (!offered || sameOffer(rec.Offer, offer)) {
+			return true
+		}
+		plan(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) { return reoffer(cur, offer) })
+		return true
+	})
+	for id, offer := range slots {
+		if filled[id] {
+			continue
+		}
+		plan(id, func(cur machine.Record) (machine.Record, machine.Change) {
+			if cur.State != machine.Unknown {
+				return cur, machine.Unchanged
+			}
+			return machine.Record{ID: id, Slot: id, Offer: offer, State: machine.Speculative, Since: time.Now(), Marks: cur.Marks}, machine.Visible
+		})
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(seedWorkers)
+	for _, change := range changes {
+		group.Go(func() error { return change(ctx) })
+	}
+	return group.Wait()
+}
+
+// reoffer applies an offering to a machine; nil when its slot is offered no
+// more. A failed machine keeps what it was, as all of it is kept while listed.
+func reoffer(cur machine.Record, offer *machine.Offer) (machine.Record, machine.Change) {
+	switch {
+	case cur.State == machine.Unknown:
+		return cur, machine.Unchanged
+	case offer == nil && cur.State == machine.Speculative:
+		return cur, machine.Gone
+	case offer == nil:
+		cur = cur.Clone()
+		cur.Retired = true
+		return cur, machine.Private
+	case cur.State == machine.Failed || sameOffer(cur.Offer, offer):
+		cur = cur.Clone()
+		cur.Retired = false
+		return cur, machine.Private
+	default:
+		cur = cur.Clone()
+		cur.Retired = false
+		cur.Offer = offer
+		return cur, machine.Visible
+	}
+}
+
+func sameOffer(a, b *machine.Offer) bool {
+	return a == b || a != nil && b != nil &&
+		a.InstanceType == b.InstanceType && a.Zone == b.Zone && a.Capacity == b.Capacity &&
+		a.PricePerHour == b.PricePerHour && a.Interruption == b.Interruption &&
+		maps.Equal(a.Resources, b.Resources) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Allocatable, b.Allocatable)
+}

@@ -1,0 +1,188 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+func (e *Engine) launchTeardown(rec machine.Record) {
+	e.goFor("teardown "+rec.ID, func(ctx context.Context) { e.teardown(ctx, rec) })
+}
+
+// teardown removes what a failed machine has left in the cloud, gives its slot
+// to a successor with a new id, and takes the failed id off the list for good
+// once it was shown for long enough. It repeats each part for ever: a server
+// that bills must not be forgotten.
+func (e *Engine) teardown(ctx context.Context, rec machine.Record) {
+	parts := []func(context.Context, machine.Record) (machine.Record, error){e.discard, e.succeed, e.unlist}
+	for _, part := range parts {
+		for failures := 0; ; {
+			next, err := part(ctx, rec)
+			if err == nil {
+				rec = next
+				break
+			}
+			var again *cloud.AgainError
+			pause := e.backoff(failures + 1)
+			if errors.As(err, &again) {
+				pause, failures = again.After, 0
+			} else {
+				failures++
+				e.o.Log.Warn("the remains of a failed machine cannot be removed yet", "machine", rec.ID,
+					"failures", failures, "pause", pause.String(), "error", err.Error())
+			}
+			if storeFailed(err) || !sleep(ctx, pause) {
+				return
+			}
+		}
+	}
+}
+
+// discard tears the leftover down, step by step, from the step it had reached.
+func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Record, error) {
+	if rec.Leftover == nil {
+		return rec, nil
+	}
+	if wait := time.Until(rec.Leftover.After); wait > 0 {
+		return rec, cloud.Again(wait, "the host is kept, since workloads may run there")
+	}
+	plan := e.o.Cloud.Discard()
+	for i, s := range plan {
+		reached := indexOf(plan, rec.Leftover.Step)
+		if i < reached {
+			continue
+		}
+		t := &cloud.Task{
+			Spec: cloud.Spec{
+				MachineID: rec.ID, OperationID: rec.Leftover.OperationID,
+				Type: rec.Offer.InstanceType, Zone: rec.Offer.Zone,
+			},
+			Ref: rec.Leftover.Ref, Notes: copyNotes(rec.Leftover.Notes), Rerun: i == reached,
+		}
+		if i != reached {
+			var err error
+			if rec, err = e.noteLeftover(ctx, rec, s.Name, t); err != nil {
+				return rec, err
+			}
+		}
+		err := e.discardStep(ctx, s, t)
+		// Also after a failure: what the step learned must survive.
+		noted, noteErr := e.noteLeftover(ctx, rec, s.Name, t)
+		if noteErr != nil {
+			return rec, noteErr
+		}
+		rec = noted
+		if err != nil {
+			return rec, err
+		}
+	}
+	e.o.Delivery.Forget(rec.ID)
+	e.o.Log.Info("the remains of a failed machine are gone", "machine", rec.ID, "host", rec.Leftover.Ref)
+	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+		cur = cur.Clone()
+		cur.Leftover = nil
+		return cur, machine.Private
+	})
+}
+
+func (e *Engine) discardStep(ctx context.Context, s cloud.Step, t *cloud.Task) error {
+	select {
+	case e.gate <- struct{}{}:
+		defer func() { <-e.gate }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return s.Run(ctx, t)
+}
+
+func indexOf(plan []cloud.Step, name string) int {
+	for i, s := range plan {
+		if s.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (e *Engine) noteLeftover(ctx context.Context, rec machine.Record, step string, t *cloud.Task) (machine.Record, error) {
+	l := rec.Leftover
+	if l.Step == step && l.Ref == t.Ref && sameNotes(l.Notes, t.Notes) {
+		return rec, nil
+	}
+	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+		if cur.Leftover == nil {
+			return cur, machine.Unchanged
+		}
+		cur = cur.Clone()
+		cur.Leftover.Step, cur.Leftover.Ref, cur.Leftover.Notes = step, t.Ref, copyNotes(t.Notes)
+		return cur, machine.Private
+	})
+}
+
+// succeed gives the slot of a failed machine to a new id. The successor is
+// written before the predecessor is marked, so that a crash between the two
+// leaves a slot with a machine; the successor's id is derived, so that the
+// repetition finds it.
+func (e *Engine) succeed(ctx context.Context, rec machine.Record) (machine.Record, error) {
+	if rec.Succeeded || rec.Retired {
+		return rec, nil
+	}
+	id := successorID(rec)
+	_, err := e.change(ctx, id, func(cur machine.Record) (machine.Record, machine.Change) {
+		if cur.State != machine.Unknown {
+			return cur, machine.Unchanged
+		}
+		return machine.Record{ID: id, Slot: rec.Slot, Offer: rec.Offer, State: machine.Speculative, Since: time.Now(), Marks: cur.Marks}, machine.Visible
+	})
+	if err != nil {
+		return rec, err
+	}
+	e.o.Log.Info("a new machine fills the slot of a failed one", "machine", id, "failed", rec.ID)
+	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+		cur = cur.Clone()
+		cur.Succeeded = true
+		return cur, machine.Private
+	})
+}
+
+// unlist takes a failed machine off the list once it was shown for long enough.
+func (e *Engine) unlist(ctx context.Context, rec machine.Record) (machine.Record, error) {
+	if wait := time.Until(rec.Since.Add(e.o.FailedListed)); wait > 0 {
+		return rec, cloud.Again(wait, "the failed machine is shown a while longer")
+	}
+	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+		if cur.State != machine.Failed {
+			return cur, machine.Unchanged
+		}
+		return cur, machine.Gone
+	})
+}
+
+func (e *Engine) change(ctx context.Context, id string, f func(machine.Record) (machine.Record, machine.Change)) (machine.Record, error) {
+	return e.o.Store.DoLater(ctx, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		next, change := f(cur)
+		return next, change, nil
+	})
+}
+
+// successorMark separates a slot's name from the generation in the ids of the
+// machines that fill it after a failure.
+const successorMark = "-r"
+
+// successorID is the id of the machine after this one in its slot.
+func successorID(rec machine.Record) string {
+	generation := 1
+	if tail, ok := strings.CutPrefix(rec.ID, rec.Slot+successorMark); ok {
+		if n, err := strconv.Atoi(tail); err == nil {
+			generation = n
+		}
+	}
+	return fmt.Sprintf("%s%s%d", rec.Slot, successorMark, generation+1)
+}
