@@ -1,0 +1,170 @@
+package instances
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	block "github.com/scaleway/scaleway-sdk-go/api/block/v1"
+	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
+	"github.com/scaleway/scaleway-sdk-go/scw"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/scaleway"
+)
+
+// Create implements cloud.Cloud.
+func (c *Cloud) Create() []cloud.Step {
+	return []cloud.Step{
+		{Name: "order", Run: c.order},
+		{Name: "duplicates", Run: c.dropDuplicates},
+		{Name: "label-volumes", Run: c.labelVolumes},
+		{Name: "user-data", Run: c.setUserData},
+		{Name: "power-on", Run: func(ctx context.Context, t *cloud.Task) error {
+			if !t.Rerun {
+				return c.switchOn(ctx, t) // ordered a moment ago, so stopped
+			}
+			return c.powerOn(ctx, t)
+		}},
+		{Name: "boot", Run: c.boot},
+	}
+}
+
+// Start implements cloud.Cloud.
+func (c *Cloud) Start() []cloud.Step {
+	return []cloud.Step{
+		{Name: "power-on", Run: c.powerOn},
+		{Name: "boot", Run: c.boot},
+	}
+}
+
+// dropDuplicates removes what order found beside the server that it kept.
+func (c *Cloud) dropDuplicates(ctx context.Context, t *cloud.Task) error {
+	for _, run := range []func(context.Context, *cloud.Task) error{c.awaitGone, c.deleteVolumes} {
+		if err := run(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// labelVolumes tags the block volumes that came with the server. They are made
+// without tags, and once the server is gone nothing else says whose they are.
+func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
+	tags := scaleway.Tags{Owner: c.provider, Machine: t.Spec.MachineID, Operation: t.Spec.OperationID}.List()
+	for _, id := range ids(t, noteRoot) {
+		err := c.guard.Do(c.client, func() error {
+			_, err := c.block.UpdateVolume(&block.UpdateVolumeRequest{
+				Zone: c.zone, VolumeID: id, Tags: &tags,
+			}, scw.WithContext(ctx))
+			return err
+		})
+		if err = c.young(t, scaleway.Explain(err)); err != nil {
+			return fmt.Errorf("tag volume %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// setUserData must come before the first boot: the guest reads it then and
+// never again.
+func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
+	if t.Spec.UserData == nil {
+		return nil
+	}
+	id, err := c.serverID(t.Ref)
+	if err != nil {
+		return err
+	}
+	data, err := t.Spec.UserData()
+	if err != nil {
+		return fmt.Errorf("render user data: %w", err)
+	}
+	if len(data) > MaxUserDataBytes {
+		return fmt.Errorf("%w: user data is %d bytes, the limit is %d; shorten --base-user-data", cloud.ErrInvalid, len(data), MaxUserDataBytes)
+	}
+	err = c.api.SetServerUserData(&instance.SetServerUserDataRequest{
+		Zone: c.zone, ServerID: id, Key: userDataKey, Content: bytes.NewReader(data),
+	}, scw.WithContext(ctx))
+	return c.young(t, scaleway.Explain(err))
+}
+
+// powerOn switches on a server in whatever state it finds it.
+func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return c.young(t, err)
+	}
+	switch server.State {
+	case instance.ServerStateRunning, instance.ServerStateStarting:
+		return nil
+	case instance.ServerStateStopped, instance.ServerStateStoppedInPlace:
+		return c.switchOn(ctx, t)
+	case instance.ServerStateLocked:
+		return errLocked(server)
+	default:
+		return c.again("the server is %s", describe(server))
+	}
+}
+
+// switchOn sends the action. Out of stock is answered here: ordering a server
+// claims no hardware.
+func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
+	id, err := c.serverID(t.Ref)
+	if err != nil {
+		return err
+	}
+	err = c.young(t, c.act(ctx, id, instance.ServerActionPoweron))
+	if errors.Is(err, cloud.ErrConflict) {
+		return c.again("power-on was refused for now: %v", err)
+	}
+	return err
+}
+
+// boot waits until the server runs. A server that falls back to stopped after
+// an accepted power-on found no hardware. It must be seen so twice, since a read
+// may lag behind the action.
+func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return c.young(t, err)
+	}
+	switch server.State {
+	case instance.ServerStateRunning:
+		return nil
+	case instance.ServerStateLocked:
+		return errLocked(server)
+	case instance.ServerStateStopped:
+		if t.Notes[noteOff] == "" {
+			t.Note(noteOff, "1")
+			return c.again("the server is stopped after its power-on was accepted")
+		}
+		return fmt.Errorf("%w: type %s in %s: the power-on was accepted, but the server fell back to stopped",
+			cloud.ErrNoCapacity, server.CommercialType, c.zone)
+	case instance.ServerStateStoppedInPlace:
+		return fmt.Errorf("%w: the guest shut itself down while it booted; check the image and the user data", cloud.ErrInvalid)
+	default:
+		return c.again("the server is %s", describe(server))
+	}
+}
+
+func (c *Cloud) act(ctx context.Context, id string, action instance.ServerAction) error {
+	// The answer's task is a dummy; the server itself tells the truth.
+	_, err := c.api.ServerAction(&instance.ServerActionRequest{
+		Zone: c.zone, ServerID: id, Action: action,
+	}, scw.WithContext(ctx))
+	return scaleway.Explain(err)
+}
+
+func errLocked(server *instance.Server) error {
+	return fmt.Errorf("%w: Scaleway holds server %s locked; only its support can lift that", cloud.ErrDenied, server.ID)
+}
+
+// describe is the server's state with the vendor's detail, for operators.
+func describe(server *instance.Server) string {
+	if server.StateDetail == "" || server.StateDetail == server.State.String() {
+		return server.State.String()
+	}
+	return fmt.Sprintf("%s (%s)", server.State, server.StateDetail)
+}

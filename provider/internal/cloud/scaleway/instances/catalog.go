@@ -1,0 +1,211 @@
+package instances
+
+import (
+	"context"
+	_ "embed"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
+	"github.com/scaleway/scaleway-sdk-go/scw"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/scaleway"
+)
+
+// The labels on types.
+const (
+	archLabel        = "kubernetes.io/arch"
+	acceleratorLabel = "bigfleet.io/accelerator"
+	nvidiaResource   = "nvidia.com/gpu"
+	currency         = "EUR"
+)
+
+// Types implements cloud.Catalog: what the zone sells, at the API's prices. The
+// price covers the server only, without tax, root volume and public address.
+// When the API cannot be read, a recorded table stands in, and the log says so:
+// a provider must be able to start and serve its machines without it.
+func (c *Cloud) Types(ctx context.Context) (map[string]cloud.Type, error) {
+	recorded, err := recordedTypes(c.zone.String())
+	if err != nil {
+		return nil, err
+	}
+	listed, err := c.listTypes(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		c.log.Error("the types and prices of Scaleway cannot be read; a recorded table is used",
+			"recorded", recordedOn, "types", len(recorded), "error", err)
+		return recorded, nil
+	}
+	types := make(map[string]cloud.Type, len(listed))
+	for name, st := range listed {
+		t, ok := typeOf(name, st)
+		if !ok {
+			continue // an architecture that Kubernetes has no nodes for
+		}
+		if t.PricePerHour == 0 && recorded[name].PricePerHour > 0 {
+			t.PricePerHour = recorded[name].PricePerHour
+			c.log.Warn("the API has no price for a type; a recorded one is used",
+				"type", name, "eur_per_hour", t.PricePerHour, "recorded", recordedOn)
+		}
+		types[name] = t
+	}
+	return types, nil
+}
+
+// listTypes reads all pages: the first holds a third of the types.
+func (c *Cloud) listTypes(ctx context.Context) (map[string]*instance.ServerType, error) {
+	types := map[string]*instance.ServerType{}
+	for page := int32(1); ; page++ {
+		resp, err := c.api.ListServersTypes(&instance.ListServersTypesRequest{
+			Zone: c.zone, PerPage: scw.Uint32Ptr(pageSize), Page: &page,
+		}, scw.WithContext(ctx))
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("list types, page %d: %w", page, scaleway.Explain(err))
+		case resp.Servers == nil:
+			return nil, fmt.Errorf("list types, page %d: %w", page, scaleway.ErrEmptyAnswer)
+		case resp.TotalCount == 0 && len(resp.Servers) > 0:
+			return nil, errors.New("list types: the answer lacks X-Total-Count, so nobody can tell whether it is complete")
+		}
+		for name, st := range resp.Servers {
+			if st != nil {
+				types[name] = st
+			}
+		}
+		if uint32(len(types)) >= resp.TotalCount {
+			return types, nil
+		}
+		if len(resp.Servers) == 0 {
+			return nil, fmt.Errorf("list types: %d of %d came before the pages ended", len(types), resp.TotalCount)
+		}
+	}
+}
+
+func typeOf(name string, st *instance.ServerType) (cloud.Type, bool) {
+	var arch string
+	switch st.Arch {
+	case instance.ArchX86_64:
+		arch = "amd64"
+	case instance.ArchArm64:
+		arch = "arm64"
+	default:
+		return cloud.Type{}, false
+	}
+	var gpus uint64
+	var model string
+	if st.Gpu != nil && *st.Gpu > 0 {
+		gpus = *st.Gpu
+		if info := st.GpuInfo; info != nil && strings.EqualFold(info.GpuManufacturer, "nvidia") {
+			model = info.GpuName
+		}
+	}
+	return makeType(name, arch, uint64(st.Ncpus), st.RAM, gpus, model, price(st.HourlyPrice)), true
+}
+
+// makeType describes a type. GPUs whose model is unknown are not promised: the
+// resource they appear under depends on who made them.
+func makeType(name, arch string, cpus, memory, gpus uint64, model string, eurPerHour float64) cloud.Type {
+	t := cloud.Type{
+		Name: name,
+		Arch: arch,
+		Allocatable: map[string]string{
+			"cpu":    strconv.FormatUint(cpus, 10),
+			"memory": bytesQuantity(memory),
+		},
+		Labels:       map[string]string{archLabel: arch},
+		PricePerHour: eurPerHour,
+		Currency:     currency,
+	}
+	if gpus > 0 && model != "" {
+		t.Allocatable[nvidiaResource] = strconv.FormatUint(gpus, 10)
+		t.Labels[acceleratorLabel] = labelValue(model)
+	}
+	return t
+}
+
+func bytesQuantity(n uint64) string {
+	const gib = 1 << 30
+	if n%gib == 0 {
+		return strconv.FormatUint(n/gib, 10) + "Gi"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// labelValue makes a Kubernetes label value of a model's name.
+func labelValue(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		default:
+			return '-'
+		}
+	}, s)
+	return strings.Trim(s[:min(len(s), 63)], "-_.")
+}
+
+// price widens a 32-bit price to the decimal number that was sent, not to its
+// binary neighbour. Anything that is no price counts as unknown.
+func price(p float32) float64 {
+	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(p), 'g', -1, 32), 64)
+	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) || f < 0 {
+		return 0
+	}
+	return f
+}
+
+// recordedOn dates types.csv: the newest of its rows, as recorded from
+// GET /products/servers.
+const recordedOn = "2026-08-18"
+
+//go:embed types.csv
+var typesCSV string
+
+// dearZone costs half as much again as all others, which cost the same.
+const (
+	dearZone   = "fr-par-3"
+	dearFactor = 1.5
+)
+
+// recordedTypes is the table's part for a zone. A zone that was opened later is
+// taken to sell everything: the API has the last word at the order.
+func recordedTypes(zone string) (map[string]cloud.Type, error) {
+	rows, err := csv.NewReader(strings.NewReader(typesCSV)).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("recorded types: %w", err)
+	}
+	here, all := map[string]cloud.Type{}, map[string]cloud.Type{}
+	for i, row := range rows[1:] { // type,arch,vcpus,memory_gib,gpus,gpu,hourly_eur,zones
+		var faults []error
+		number := func(field int) uint64 {
+			n, err := strconv.ParseUint(row[field], 10, 64)
+			faults = append(faults, err)
+			return n
+		}
+		cpus, memory, gpus := number(2), number(3), number(4)
+		eur, err := strconv.ParseFloat(row[6], 64)
+		if err := errors.Join(append(faults, err)...); err != nil {
+			return nil, fmt.Errorf("recorded types, line %d: %w", i+2, err)
+		}
+		if zone == dearZone {
+			eur *= dearFactor
+		}
+		t := makeType(row[0], row[1], cpus, memory<<30, gpus, row[5], eur)
+		all[t.Name] = t
+		if slices.Contains(strings.Fields(row[7]), zone) {
+			here[t.Name] = t
+		}
+	}
+	if len(here) == 0 {
+		return all, nil
+	}
+	return here, nil
+}

@@ -1,0 +1,155 @@
+package instances
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
+	"github.com/scaleway/scaleway-sdk-go/scw"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/scaleway"
+)
+
+// order makes the server, powered off. It sends a POST only when no earlier one
+// can have made a server: at once on the first run; later only after a look-up
+// and, unless the last POST was refused for sure, after the settle window.
+func (c *Cloud) order(ctx context.Context, t *cloud.Task) error {
+	if t.Ref != "" {
+		return nil
+	}
+	if t.Spec.OperationID == "" {
+		return fmt.Errorf("%w: an order needs an operation id", cloud.ErrInvalid)
+	}
+	if t.Spec.Zone != "" && t.Spec.Zone != c.zone.String() {
+		return fmt.Errorf("%w: zone %q: this provider serves %s only", cloud.ErrInvalid, t.Spec.Zone, c.zone)
+	}
+	if t.Rerun {
+		found, err := c.adopt(ctx, t)
+		if err != nil || found {
+			return err
+		}
+		if err := c.settled(t); err != nil {
+			return err
+		}
+	}
+	return c.post(ctx, t)
+}
+
+// adopt finds the server that an earlier run ordered. Should there be two, the
+// oldest stays and the others go: they never ran.
+func (c *Cloud) adopt(ctx context.Context, t *cloud.Task) (bool, error) {
+	servers, err := c.byOperation(ctx, t.Spec.OperationID)
+	if err != nil || len(servers) == 0 {
+		return false, err
+	}
+	kept := servers[0]
+	c.log.Info("found the server of an earlier order", "operation", t.Spec.OperationID, "server", kept.ID)
+	for _, extra := range servers[1:] {
+		c.log.Warn("two servers carry one operation; removing the younger",
+			"operation", t.Spec.OperationID, "kept", kept.ID, "removed", extra.ID)
+		if err := c.record(ctx, t, extra); err != nil {
+			return false, err
+		}
+	}
+	c.remember(t, kept)
+	return true, nil
+}
+
+// byOperation lists the servers of an operation, oldest first.
+func (c *Cloud) byOperation(ctx context.Context, operationID string) ([]*instance.Server, error) {
+	tag := scaleway.OperationTag(operationID)
+	servers, err := c.list(ctx, scaleway.OwnerTag(c.provider), tag)
+	if err != nil {
+		return nil, err
+	}
+	servers = slices.DeleteFunc(servers, func(s *instance.Server) bool { return !hasTag(s.Tags, tag) })
+	slices.SortFunc(servers, func(a, b *instance.Server) int {
+		return cmp.Or(created(a).Compare(created(b)), cmp.Compare(a.ID, b.ID))
+	})
+	return servers, nil
+}
+
+func created(s *instance.Server) time.Time {
+	if s.CreationDate == nil {
+		return time.Time{}
+	}
+	return *s.CreationDate
+}
+
+func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
+	image, err := c.images.resolve(ctx, t.Spec.Type)
+	if err != nil {
+		c.closeWindow(t) // nothing was sent
+		return err
+	}
+	// From here on the server may exist, whatever comes back.
+	c.openWindow(t)
+	resp, err := c.api.CreateServer(&instance.CreateServerRequest{
+		Zone:              c.zone,
+		Name:              scaleway.ServerName(t.Spec.MachineID, t.Spec.OperationID),
+		CommercialType:    t.Spec.Type,
+		Image:             &image,
+		DynamicIPRequired: &c.publicIP,
+		Project:           &c.project,
+		// In the POST itself: tags added later would leave a time in which nobody
+		// knows whose the server is.
+		Tags: scaleway.Tags{Owner: c.provider, Machine: t.Spec.MachineID, Operation: t.Spec.OperationID}.List(),
+	}, scw.WithContext(ctx))
+	if err == nil && resp.Server == nil {
+		err = scaleway.ErrEmptyAnswer
+	}
+	switch {
+	case err == nil:
+		c.remember(t, resp.Server)
+		return nil
+	case scaleway.Refused(err):
+		c.closeWindow(t)
+		if err = scaleway.Explain(err); errors.Is(err, cloud.ErrNotFound) {
+			// Of all that the request names only the image can be gone.
+			c.images.forget()
+			return fmt.Errorf("%w: image %s: %w", cloud.ErrInvalid, image, err)
+		}
+		return err
+	default:
+		c.log.Warn("an order was sent but not answered; looking for its server before any other",
+			"operation", t.Spec.OperationID, "error", err)
+		return c.again("the order was not answered: %v", err)
+	}
+}
+
+// remember notes the ordered server and its volumes.
+func (c *Cloud) remember(t *cloud.Task, server *instance.Server) {
+	t.Ref = c.ref(server.ID)
+	noteTime(t, noteOrdered, time.Now())
+	for _, v := range server.Volumes {
+		switch {
+		case v == nil:
+		case onBlock(v):
+			addID(t, noteRoot, v.ID)
+		default:
+			addID(t, noteRootLocal, v.ID)
+		}
+	}
+}
+
+// young turns "not found" into "not yet" for a server that was just ordered:
+// reads can lag behind the order.
+func (c *Cloud) young(t *cloud.Task, err error) error {
+	if at, ok := since(t, noteOrdered); ok && errors.Is(err, cloud.ErrNotFound) && time.Since(at) < c.timing.Settle {
+		return c.again("the server was ordered but cannot be read yet")
+	}
+	return err
+}
+
+// onBlock says which of two APIs knows the volume; each answers 404 for the
+// volumes of the other.
+func onBlock(v *instance.VolumeServer) bool {
+	return v.VolumeType == instance.VolumeServerVolumeTypeSbsVolume
+}
+
+func hasTag(tags []string, tag string) bool { return slices.Contains(tags, tag) }
