@@ -1,0 +1,2 @@
+{{template "begin"}}
+{{- template "end"}}
