@@ -3,6 +3,7 @@ package telemetry
 import (
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -29,11 +30,7 @@ func NewHandler(reg *prometheus.Registry, ready func() []string) http.Handler {
 			plain(w, http.StatusOK, "ready\n")
 			return
 		}
-		text := ""
-		for _, r := range reasons {
-			text += "not ready: " + r + "\n"
-		}
-		plain(w, http.StatusServiceUnavailable, text)
+		plain(w, http.StatusServiceUnavailable, "not ready: "+strings.Join(reasons, "\nnot ready: ")+"\n")
 	})
 	return mux
 }

@@ -31,6 +31,7 @@ const (
 	KeyRemote    = "remote"
 	KeyRoute     = "route"
 	KeyShard     = "shard_id"
+	KeyStack     = "stack"
 	KeyState     = "state"
 	KeyStatus    = "status"
 	KeyStep      = "step"

@@ -1,0 +1,130 @@
+package channel
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// mailbox is what is held for one machine. Server.mu guards all of it.
+type mailbox struct {
+	limiter *rate.Limiter
+	// allowance are requests that pass beside the limiter.
+	allowance int
+
+	sighting Sighting
+	boots    boots
+	// heard is closed at the next sighting; nil when nobody waits for one.
+	heard chan struct{}
+
+	// offered is the command that polls are given; nil when none is pending.
+	offered *offer
+	// reported is the last command that the host reported on. It holds no blob.
+	// It stays after it was settled, so that a repeated report is recognised.
+	reported *offer
+	// parked is the poll that waits for a command; at most one.
+	parked *parkedPoll
+}
+
+// parkedPoll is a long poll that is held open. Whoever takes it out of the
+// mailbox must either send the machine's command or close wake, once.
+type parkedPoll struct {
+	wake chan handed // room for one, so that the sender never waits
+}
+
+// commandAllowance are the requests that a command causes: the poll that it
+// answers was counted when it came; the report, its repetition and the next
+// poll follow.
+const commandAllowance = 3
+
+// box returns the machine's mailbox and makes it when there is none. Callers
+// hold s.mu.
+func (s *Server) box(machineID string) *mailbox {
+	b := s.mailboxes[machineID]
+	if b == nil {
+		b = &mailbox{limiter: rate.NewLimiter(rate.Limit(s.limits.RequestsPerSecond), s.limits.RequestBurst)}
+		s.mailboxes[machineID] = b
+	}
+	return b
+}
+
+// admit applies the machine's rate limit to one request. fresh says that the
+// machine had no mailbox before.
+func (s *Server) admit(machineID string) (ok, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh = s.mailboxes[machineID] == nil
+	b := s.box(machineID)
+	if b.limiter.Allow() {
+		return true, fresh
+	}
+	if b.allowance > 0 {
+		b.allowance--
+		return true, fresh
+	}
+	return false, fresh
+}
+
+// wakeParked takes the parked poll out and gives it the command; nil releases
+// it without one.
+func (b *mailbox) wakeParked(h *handed) {
+	p := b.parked
+	if p == nil {
+		return
+	}
+	b.parked = nil
+	if h == nil {
+		close(p.wake)
+	} else {
+		p.wake <- *h
+	}
+}
+
+// Sighting is what the last poll or report of a machine's host said.
+type Sighting struct {
+	At      time.Time
+	Version string   // of the agent; "" when it did not say
+	Kinds   []string // of commands that the agent knows; none when it did not say
+	Boot    string   // differs between two hosts; "" when the agent did not say
+}
+
+// LastContact returns the last sighting of the machine's host in the life of
+// this process; false when there was none.
+func (s *Server) LastContact(machineID string) (Sighting, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.mailboxes[machineID]
+	if b == nil || b.sighting.At.IsZero() {
+		return Sighting{}, false
+	}
+	return b.sighting, true
+}
+
+// sight records a sighting and wakes who waits for it.
+func (b *mailbox) sight(now Sighting) (cloned bool) {
+	cloned = b.boots.see(now.Boot, now.At)
+	b.sighting = now
+	if b.heard != nil {
+		close(b.heard)
+		b.heard = nil
+	}
+	return cloned
+}
+
+// Forget drops the machine's mailbox: its command, whose Deliver ends with
+// ErrForgotten, what was heard from its host, and its rate limit.
+func (s *Server) Forget(machineID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.mailboxes[machineID]
+	if b == nil {
+		return
+	}
+	delete(s.mailboxes, machineID)
+	b.withdraw(ErrForgotten)
+	b.wakeParked(nil)
+	if b.heard != nil {
+		close(b.heard) // Contact looks again and waits in a new mailbox
+		b.heard = nil
+	}
+}

@@ -1,0 +1,222 @@
+package channel
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/shared/command"
+)
+
+// Limits of what an agent says about itself.
+const (
+	maxVersionBytes = 64
+	maxKinds        = 16
+	maxKindBytes    = 32
+	maxBootBytes    = 128
+)
+
+// waitSpread is the part of a long poll's wait that is taken off at random, so
+// that polls that began together do not end together.
+const waitSpread = 0.2
+
+// serveCommand answers a poll with the machine's command, at once or when it
+// comes.
+func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
+	if r.Method != http.MethodGet {
+		s.refuseMethod(w, http.MethodGet)
+		return
+	}
+	wait, err := s.checkPoll(r)
+	if err != nil {
+		s.metrics.polls.WithLabelValues(resultInvalid).Inc()
+		s.refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if s.isReleased() {
+		s.pollReleased(w)
+		return
+	}
+	h, parked := s.take(r, wait > 0)
+	if parked == nil {
+		s.finishPoll(w, r, h, resultEmpty)
+		return
+	}
+	s.metrics.parked.Inc()
+	defer s.metrics.parked.Dec()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case h, woken := <-parked.wake:
+		if !woken {
+			s.finishPoll(w, r, nil, resultTakenOver)
+			return
+		}
+		s.finishPoll(w, r, &h, "")
+	case <-timer.C:
+		s.finishPoll(w, r, s.unpark(r.machine, parked), resultEmpty)
+	case <-s.released:
+		if h := s.unpark(r.machine, parked); h != nil {
+			s.finishPoll(w, r, h, "")
+			return
+		}
+		s.pollReleased(w)
+	case <-r.Context().Done():
+		s.unpark(r.machine, parked)
+		s.metrics.polls.WithLabelValues(resultHangup).Inc()
+	}
+}
+
+// take records the sighting and returns the pending command, or parks the poll
+// when there is none.
+func (s *Server) take(r *request, park bool) (*handed, *parkedPoll) {
+	now := sighting(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.mailboxes[r.machine]
+	if b == nil {
+		return nil, nil // forgotten since the request was admitted
+	}
+	s.sight(b, r, now)
+	if b.offered != nil && !knows(b.sighting, b.offered.kind) {
+		s.refuseUnknownKind(b)
+	}
+	if b.offered != nil {
+		h := s.hand(b.offered)
+		return &h, nil
+	}
+	if !park {
+		return nil, nil
+	}
+	b.wakeParked(nil) // most likely a connection that died without our notice
+	b.parked = &parkedPoll{wake: make(chan handed, 1)}
+	return nil, b.parked
+}
+
+// unpark ends the parking of a poll and returns the command that reached it
+// meanwhile, if any.
+func (s *Server) unpark(machineID string, p *parkedPoll) *handed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.mailboxes[machineID]; b != nil && b.parked == p {
+		b.parked = nil
+		return nil
+	}
+	if h, woken := <-p.wake; woken { // whoever took it out has sent or closed already
+		return &h
+	}
+	return nil
+}
+
+// finishPoll answers with the command, or without one for the given reason.
+func (s *Server) finishPoll(w http.ResponseWriter, r *request, h *handed, reason string) {
+	if h == nil {
+		s.metrics.polls.WithLabelValues(reason).Inc()
+		s.answer(w, http.StatusNoContent, nil)
+		return
+	}
+	s.metrics.polls.WithLabelValues(resultCommand).Inc()
+	s.answer(w, http.StatusOK, h.body)
+	if h.first {
+		s.log.InfoContext(r.Context(), "gave a host its command", logKeys(r.machine, h.offer)...)
+	}
+}
+
+func (s *Server) pollReleased(w http.ResponseWriter) {
+	s.metrics.polls.WithLabelValues(resultReleased).Inc()
+	s.retryLater(w, "the provider is stopping; poll again")
+}
+
+func (s *Server) isReleased() bool {
+	select {
+	case <-s.released:
+		return true
+	default:
+		return false
+	}
+}
+
+// sight records the sighting and tells of a clone once in a while. Callers hold
+// s.mu.
+func (s *Server) sight(b *mailbox, r *request, now Sighting) {
+	if b.sighting.At.IsZero() {
+		s.log.DebugContext(r.Context(), "heard from a host for the first time in the life of this process",
+			telemetry.KeyMachine, r.machine, telemetry.KeyVersion, now.Version, telemetry.KeyRemote, r.RemoteAddr)
+	}
+	if !b.sight(now) {
+		return
+	}
+	s.metrics.clones.Inc()
+	if n, ok := b.boots.log.due(); ok {
+		s.log.WarnContext(r.Context(), "two hosts use one machine's token; was its image taken from a running host? Delete the host that is not the machine's",
+			telemetry.KeyMachine, r.machine, telemetry.KeyBoot, now.Boot, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n)
+	}
+}
+
+// sighting reads what the agent says about itself. Nothing is refused for it,
+// but nothing over its limit is kept.
+func sighting(r *request) Sighting {
+	now := Sighting{At: time.Now(), Version: bounded(r, command.HeaderVersion, maxVersionBytes), Boot: bounded(r, command.HeaderBoot, maxBootBytes)}
+	for kind := range strings.SplitSeq(bounded(r, command.HeaderKinds, maxKinds*maxKindBytes), ",") {
+		if kind = strings.TrimSpace(kind); kind != "" && len(now.Kinds) < maxKinds {
+			now.Kinds = append(now.Kinds, kind)
+		}
+	}
+	return now
+}
+
+func bounded(r *request, header string, limit int) string {
+	v := r.Header.Get(header)
+	if len(v) > limit {
+		return ""
+	}
+	return v
+}
+
+// checkPoll judges the request and returns how long it may be parked, already
+// cut and spread.
+func (s *Server) checkPoll(r *request) (time.Duration, error) {
+	if err := checkQuery(r, command.ParamMachineID, command.ParamWait); err != nil {
+		return 0, err
+	}
+	if r.ContentLength != 0 {
+		return 0, errors.New("a poll has no body")
+	}
+	if !r.query.Has(command.ParamWait) {
+		return 0, nil
+	}
+	seconds, err := strconv.ParseUint(r.query.Get(command.ParamWait), 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("%s: want whole seconds, at most %d of which are granted", command.ParamWait, int(command.MaxWait.Seconds()))
+	}
+	wait := min(time.Duration(seconds)*time.Second, command.MaxWait)
+	return wait - time.Duration(float64(wait)*waitSpread*rand.Float64()), nil //nolint:gosec // spreads load, guards nothing
+}
+
+// checkQuery refuses a query that could not be read, parameters beside the
+// given ones, and repeated ones.
+func checkQuery(r *request, params ...string) error {
+	if r.queryErr != nil {
+		return errors.New("the query is malformed")
+	}
+	for name, values := range r.query {
+		if !slices.Contains(params, name) {
+			return fmt.Errorf("the query has a parameter that is not one of %s", strings.Join(params, ", "))
+		}
+		if len(values) != 1 {
+			return fmt.Errorf("%s: given %d times, want once", name, len(values))
+		}
+	}
+	return nil
+}
+
+func (s *Server) refuseMethod(w http.ResponseWriter, allowed string) {
+	w.Header().Set("Allow", allowed)
+	s.refuse(w, http.StatusMethodNotAllowed, "use "+allowed)
+}

@@ -1,0 +1,116 @@
+package channel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"bigfleet-providers/provider/internal/telemetry"
+)
+
+// Limits of the server that no operator needs to turn.
+const (
+	readHeaderTimeout = 10 * time.Second // the TLS handshake too
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+	// maxStreams lets the parked polls of a whole fleet come through one proxy
+	// over one connection.
+	maxStreams = 16 << 10
+	// A dead peer holds its parked poll until a ping is not answered.
+	pingAfter     = 30 * time.Second
+	pingTimeout   = 15 * time.Second
+	streamBuffer  = 64 << 10 // an ack
+	maxErrorBytes = 512      // of one line of net/http
+)
+
+// ListenAndServe is Serve on a TCP address, on IPv4 and IPv6.
+func (s *Server) ListenAndServe(ctx context.Context, addr string, conf *tls.Config) error {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("bootstrap channel: %w", err)
+	}
+	return s.Serve(ctx, ln, conf)
+}
+
+// Serve serves the channel on ln over TLS 1.3 until ctx ends; then it releases
+// the parked polls, waits for the requests in flight and returns nil. It closes
+// ln. conf holds the certificate; no version below TLS 1.3 is spoken whatever
+// it says.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) error {
+	if conf == nil || (len(conf.Certificates) == 0 && conf.GetCertificate == nil && conf.GetConfigForClient == nil) {
+		return errors.Join(errors.New("bootstrap channel: no certificate; set --bootstrap-tls-cert and --bootstrap-tls-key"), ln.Close())
+	}
+	srv := s.httpServer(conf)
+	s.log.InfoContext(ctx, "serving the bootstrap channel", telemetry.KeyListen, ln.Addr().String())
+	served := make(chan error, 1)
+	go func() { served <- srv.ServeTLS(netutil.LimitListener(ln, s.limits.Connections), "", "") }()
+	select {
+	case err := <-served:
+		s.Release()
+		return fmt.Errorf("bootstrap channel: %w", errors.Join(err, srv.Close()))
+	case <-ctx.Done():
+	}
+	s.Release()
+	// ctx is over; what is in flight gets its own time.
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
+	defer cancel()
+	err := srv.Shutdown(grace)
+	if err != nil {
+		err = fmt.Errorf("bootstrap channel: requests in flight were cut off after %s: %w", s.limits.ShutdownTimeout, errors.Join(err, srv.Close()))
+	}
+	<-served // http.ErrServerClosed, as we closed it
+	return err
+}
+
+func (s *Server) httpServer(conf *tls.Config) *http.Server {
+	conf = conf.Clone()
+	conf.MinVersion = tls.VersionTLS13
+	conf.MaxVersion = 0
+	// No WriteTimeout and no ReadTimeout: they would end long polls. answer and
+	// limitBody set deadlines where something moves.
+	return &http.Server{
+		Handler:           s.Handler(),
+		TLSConfig:         conf,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(&errorLog{Handler: s.log.Handler()}, slog.LevelWarn),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:      maxStreams,
+			MaxReceiveBufferPerStream: streamBuffer,
+			SendPingTimeout:           pingAfter,
+			PingTimeout:               pingTimeout,
+			WriteByteTimeout:          s.limits.WriteTimeout,
+		},
+	}
+}
+
+// errorLog carries the lines of net/http, mostly about failed handshakes: thin,
+// since anybody can cause them, and short. They quote addresses and TLS alerts,
+// never a request.
+type errorLog struct {
+	slog.Handler
+	thin thinner
+}
+
+func (l *errorLog) Handle(ctx context.Context, rec slog.Record) error {
+	n, ok := l.thin.due()
+	if !ok {
+		return nil
+	}
+	reason := rec.Message
+	if len(reason) > maxErrorBytes {
+		reason = reason[:maxErrorBytes]
+	}
+	line := slog.NewRecord(rec.Time, rec.Level, "a connection to the bootstrap channel failed", rec.PC)
+	line.AddAttrs(slog.String(telemetry.KeyReason, reason), slog.Int(telemetry.KeyCount, n))
+	return l.Handler.Handle(ctx, line)
+}
