@@ -5,7 +5,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -107,7 +107,7 @@ func packageServer(t *testing.T, p *Params, content string, refusals ...int) {
 		}
 		_, _ = io.WriteString(w, content)
 	}))
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are expected
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // refused handshakes are expected
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	p.Endpoint = srv.URL
@@ -140,26 +140,27 @@ func TestFirstBootFromChannel(t *testing.T) {
 }
 
 func TestFirstBootRefuses(t *testing.T) {
+	ca := testCA(t)
 	tests := []struct {
 		name, want string
 		env        []string
-		spoil      func(t *testing.T, p *Params)
+		spoil      func(p *Params)
 	}{
-		{"another digest", "SHA-256 of agent_1_amd64.deb is", nil, func(_ *testing.T, p *Params) {
+		{"another digest", "SHA-256 of agent_1_amd64.deb is", nil, func(p *Params) {
 			p.Packages["amd64"] = Package{p.Packages["amd64"].File, strings.Repeat("0", 64)}
 		}},
-		{"another CA", "CERTIFICATE_VERIFY_FAILED", nil, func(t *testing.T, p *Params) { p.CAPEM = testCA(t) }},
-		{"another host name", "CERTIFICATE_VERIFY_FAILED", nil, func(_ *testing.T, p *Params) {
+		{"another CA", "CERTIFICATE_VERIFY_FAILED", nil, func(p *Params) { p.CAPEM = ca }},
+		{"another host name", "CERTIFICATE_VERIFY_FAILED", nil, func(p *Params) {
 			p.Endpoint = strings.Replace(p.Endpoint, "127.0.0.1", "localhost", 1)
 		}},
-		{"another token", "HTTP Error 401", nil, func(_ *testing.T, p *Params) { p.Token = "AAAAAAAA" }},
-		{"no package for it", "there is no package for riscv64", []string{"ARCH=riscv64"}, func(*testing.T, *Params) {}},
+		{"another token", "HTTP Error 401", nil, func(p *Params) { p.Token = "AAAAAAAA" }},
+		{"no package for it", "there is no package for riscv64", []string{"ARCH=riscv64"}, func(*Params) {}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := params(t, InstallChannel)
 			packageServer(t, &p, "the package")
-			tt.spoil(t, &p)
+			tt.spoil(&p)
 			calls, out, err := firstBoot(t, p, tt.env...)
 			if err == nil || !strings.Contains(out, tt.want) {
 				t.Errorf("%v, want %q in\n%.600s", err, tt.want, out)

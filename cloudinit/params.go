@@ -96,12 +96,12 @@ func (p *Params) validate() error {
 		errs = append(errs, fmt.Errorf("MachineID: %q, want 1 to %d printable ASCII characters", p.MachineID, maxMachineID))
 	}
 	if len(p.Token) > maxToken || !tokenText.MatchString(p.Token) {
-		errs = append(errs, fmt.Errorf("Token: want 1 to %d characters of base64", maxToken))
+		errs = append(errs, fmt.Errorf("token: want 1 to %d characters of base64", maxToken))
 	}
 	switch p.Install {
 	case InstallChannel:
 		if len(p.Packages) == 0 {
-			errs = append(errs, errors.New("Packages: none, want one .deb for each architecture"))
+			errs = append(errs, errors.New("packages: none, want one .deb for each architecture"))
 		}
 		for arch, pkg := range p.Packages {
 			errs = append(errs, pkg.validate(arch))
@@ -118,7 +118,7 @@ func (p *Params) validate() error {
 func (pkg Package) validate(arch string) error {
 	var errs []error
 	if !architecture.MatchString(arch) {
-		errs = append(errs, fmt.Errorf("Packages: architecture %q, want a Debian one such as amd64", arch))
+		errs = append(errs, fmt.Errorf("packages: architecture %q, want a Debian one such as amd64", arch))
 	}
 	if !packageFile.MatchString(pkg.File) {
 		errs = append(errs, fmt.Errorf("Packages[%s].File: %q, want the plain name of a .deb", arch, pkg.File))

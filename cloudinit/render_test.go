@@ -105,7 +105,7 @@ func TestParamsRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Endpoint: ", "CAPEM: holds a PRIVATE KEY", "MachineID: ", "Token: ", `architecture "AMD64"`, `File: "../x.deb"`, `SHA256: "AA"`, "base user data: "} {
+	for _, want := range []string{"Endpoint: ", "CAPEM: holds a PRIVATE KEY", "MachineID: ", "token: ", `architecture "AMD64"`, `File: "../x.deb"`, `SHA256: "AA"`, "base user data: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)
 		}
@@ -219,7 +219,7 @@ func TestScriptsAreDashClean(t *testing.T) {
 }
 
 // script is the install script of the rendered user data.
-func script(t testing.TB, p Params) string {
+func script(t *testing.T, p Params) string {
 	t.Helper()
 	p.Base = nil
 	var doc document
