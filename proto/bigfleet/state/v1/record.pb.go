@@ -216,7 +216,7 @@ type Record struct {
 	Slot     string `protobuf:"bytes,2,opt,name=slot,proto3" json:"slot,omitempty"`
 	// An encoded Offer. Many machines share one offer: as bytes it is encoded
 	// once and recognised at load without being decoded again.
-	Offer     []byte            `protobuf:"bytes,3,opt,name=offer,proto3" json:"offer,omitempty"`
+	Offer     []byte            `protobuf:"bytes,3,opt,name=offer,proto3,oneof" json:"offer,omitempty"`
 	State     State             `protobuf:"varint,4,opt,name=state,proto3,enum=bigfleet.state.v1.State" json:"state,omitempty"`
 	Since     int64             `protobuf:"fixed64,5,opt,name=since,proto3" json:"since,omitempty"`
 	Host      *Host             `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
@@ -962,11 +962,11 @@ var File_bigfleet_state_v1_record_proto protoreflect.FileDescriptor
 
 const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\xe0\x05\n" +
+	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\xef\x05\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
-	"\x04slot\x18\x02 \x01(\tR\x04slot\x12\x14\n" +
-	"\x05offer\x18\x03 \x01(\fR\x05offer\x12.\n" +
+	"\x04slot\x18\x02 \x01(\tR\x04slot\x12\x19\n" +
+	"\x05offer\x18\x03 \x01(\fH\x00R\x05offer\x88\x01\x01\x12.\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x18.bigfleet.state.v1.StateR\x05state\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x10R\x05since\x12+\n" +
 	"\x04host\x18\x06 \x01(\v2\x17.bigfleet.state.v1.HostR\x04host\x12\x18\n" +
@@ -987,7 +987,8 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"MarksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.bigfleet.state.v1.MarkR\x05value:\x028\x01\"\xce\x04\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.bigfleet.state.v1.MarkR\x05value:\x028\x01B\b\n" +
+	"\x06_offer\"\xce\x04\n" +
 	"\x05Offer\x12#\n" +
 	"\rinstance_type\x18\x01 \x01(\tR\finstanceType\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x127\n" +
@@ -1146,6 +1147,7 @@ func file_bigfleet_state_v1_record_proto_init() {
 	if File_bigfleet_state_v1_record_proto != nil {
 		return
 	}
+	file_bigfleet_state_v1_record_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	statev1 "bigfleet-providers/proto/bigfleet/state/v1"
+)
+
+// The state file is one bbolt database, mode 0600. Every value starts with a
+// checksum (see seal); messages are those of bigfleet.state.v1.
+//
+//	meta
+//	├── version   schemaVersion, 4 bytes
+//	├── instance  16 random bytes, made with the file
+//	└── head      Head: last revision given out, number of machines
+//	machines
+//	└── <machine id>  Record, with marks, operations and binding: one key a decision
+//	marks
+//	└── <id without a machine>  UnknownMarks
+const (
+	metaBucket     = "meta"
+	machinesBucket = "machines"
+	marksBucket    = "marks"
+
+	versionKey  = "version"
+	instanceKey = "instance"
+	headKey     = "head"
+)
+
+// schemaVersion grows when an older release could misread the file.
+const schemaVersion = 1
+
+// lockWait is how long Open waits for another process to let go of the file:
+// long enough for one that is about to exit, short enough to be noticed.
+const lockWait = time.Second
+
+// recovery is what the operator of a damaged file can do.
+const recovery = "restore a copy of the file, or move it away and start again: machines are then adopted from their cloud tags"
+
+// file is the persister in a bbolt database. All methods but size belong to one
+// goroutine at a time.
+type file struct {
+	db    *bbolt.DB
+	raw   *os.File
+	fresh bool
+	tx    int // id of the last transaction
+	bytes atomic.Int64
+	// wedged says that a call into bbolt did not return: its locks may be held
+	// for ever, and only the descriptor can be closed.
+	wedged bool
+}
+
+// openFile locks and opens the state file, or makes it.
+func openFile(path string) (*file, error) {
+	raw, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createFile(path)
+	}
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	f := &file{raw: raw}
+	if err := f.open(path); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (f *file) open(path string) error {
+	info, err := f.raw.Stat()
+	if err != nil {
+		return withoutPath(err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("is not a regular file (%s)", info.Mode().Type())
+	}
+	if err := lock(f.raw, lockWait); err != nil {
+		return err
+	}
+	// Read it once from end to end: bbolt maps it with random access advice, and
+	// a cold start would otherwise wait for every page alone. Under the lock, or
+	// another process would change what is being checked.
+	n, err := io.Copy(io.Discard, struct{ io.Reader }{f.raw})
+	if err != nil {
+		return damaged("read: %w", withoutPath(err))
+	}
+	if n == 0 {
+		return damaged("it is empty, which no state file ever is")
+	}
+	if err := verify(f.raw, n); err != nil {
+		return damaged("%w", err)
+	}
+	return f.openDB(path)
+}
+
+// openDB gives the locked descriptor to bbolt, so that the lock is never let
+// go between the check and the use.
+func (f *file) openDB(path string) error {
+	err := f.guard(func() (err error) {
+		f.db, err = bbolt.Open(path, 0o600, &bbolt.Options{
+			Timeout:  lockWait,
+			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f.raw, nil },
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("cannot be opened: %w; %s", err, recovery)
+	}
+	return nil
+}
+
+// createFile makes the file under another name and links it into place: a
+// process that dies in between leaves no half-made state file behind, and one
+// that was made meanwhile is not replaced.
+func createFile(path string) (_ *file, err error) {
+	raw, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	if err != nil {
+		return nil, fmt.Errorf("cannot be made: %w", withoutPath(err))
+	}
+	f := &file{raw: raw, fresh: true}
+	defer func() {
+		err = errors.Join(err, os.Remove(raw.Name()))
+		if err != nil {
+			err = errors.Join(err, f.close())
+		}
+	}()
+	if err := f.openDB(raw.Name()); err != nil {
+		return nil, err
+	}
+	if err := f.initialise(); err != nil {
+		return nil, fmt.Errorf("cannot be made: %w", err)
+	}
+	if err := os.Link(raw.Name(), path); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, errors.New("was made by another process at the same moment")
+		}
+		return nil, fmt.Errorf("cannot be made: %w", err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("cannot be made: %w", err)
+	}
+	return f, nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// initialise writes the schema into a new database.
+func (f *file) initialise() error {
+	return f.db.Update(func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucket([]byte(metaBucket))
+		if err != nil {
+			return err
+		}
+		for _, b := range []string{machinesBucket, marksBucket} {
+			if _, err := tx.CreateBucket([]byte(b)); err != nil {
+				return err
+			}
+		}
+		version := binary.BigEndian.AppendUint32(make([]byte, sumBytes), schemaVersion)
+		if err := meta.Put([]byte(versionKey), sign(metaBucket, versionKey, version)); err != nil {
+			return err
+		}
+		instance := make([]byte, sumBytes+instanceBytes)
+		if _, err := rand.Read(instance[sumBytes:]); err != nil {
+			return err
+		}
+		if err := meta.Put([]byte(instanceKey), sign(metaBucket, instanceKey, instance)); err != nil {
+			return err
+		}
+		return putHead(meta, 0, 0)
+	})
+}
+
+func putHead(meta *bbolt.Bucket, revision uint64, machines int) error {
+	v, err := seal(metaBucket, headKey, &statev1.Head{Revision: revision, Machines: uint64(machines)})
+	if err != nil {
+		return err
+	}
+	return meta.Put([]byte(headKey), v)
+}
+
+// lock takes the file for this process; the lock goes with the process.
+func lock(f *os.File, wait time.Duration) error {
+	deadline := time.Now().Add(wait)
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return fmt.Errorf("cannot be locked: %w", err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("is locked by another process (waited %s): another provider runs on it, or an earlier one is still stopping; stop it first", wait)
+		}
+		time.Sleep(lockWait / 20)
+	}
+}
+
+// errDamaged marks what a restart does not mend.
+var errDamaged = errors.New("is damaged")
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %w; %s", errDamaged, fmt.Errorf(format, args...), recovery)
+}
+
+// guard runs a call that reads the mapped file and turns a panic into an error:
+// a page that is damaged, or that the disk cannot deliver.
+func guard(call func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = damaged("%v", p)
+		}
+	}()
+	return call()
+}
+
+// guard does the same for calls into bbolt, which leaves its locks held.
+func (f *file) guard(call func() error) error {
+	err := guard(call)
+	f.wedged = f.wedged || errors.Is(err, errDamaged)
+	return err
+}
+
+func (f *file) size() int64 { return f.bytes.Load() }
+
+func (f *file) close() error {
+	if f.db != nil && !f.wedged {
+		return f.db.Close()
+	}
+	if err := f.raw.Close(); !errors.Is(err, fs.ErrClosed) { // bbolt may have closed it
+		return err
+	}
+	return nil
+}
+
+// withoutPath removes what the caller says anyway.
+func withoutPath(err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

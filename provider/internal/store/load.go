@@ -1,0 +1,176 @@
+package store
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	statev1 "bigfleet-providers/proto/bigfleet/state/v1"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// load fills the store from the file.
+func (f *file) load(s *Store) error {
+	return f.guard(func() error {
+		tx, err := f.db.Begin(false)
+		if err != nil {
+			return err
+		}
+		f.tx = tx.ID()
+		f.bytes.Store(tx.Size())
+		return errors.Join(read(tx, s), tx.Rollback())
+	})
+}
+
+func read(tx *bbolt.Tx, s *Store) error {
+	head, err := readMeta(tx, s)
+	if err != nil {
+		return err
+	}
+	loaded, err := readMachines(tx, s.view)
+	if err != nil {
+		return err
+	}
+	if uint64(len(loaded)) != head.Machines {
+		return damaged("it holds %d machines and should hold %d", len(loaded), head.Machines)
+	}
+	slices.SortFunc(loaded, func(a, b loadedMachine) int { return cmp.Compare(a.rec.Revision, b.rec.Revision) })
+	last := uint64(0)
+	for _, m := range loaded {
+		if m.rec.Revision <= last || m.rec.Revision > head.Revision {
+			return damaged("machine %q has revision %d, which another has or nobody was given", m.rec.ID, m.rec.Revision)
+		}
+		last = m.rec.Revision
+		s.index.put(m.rec.ID, m.rec, m.view)
+	}
+	s.index.head = head.Revision
+	return readMarks(tx, &s.marks)
+}
+
+func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
+	meta := tx.Bucket([]byte(metaBucket))
+	if meta == nil || tx.Bucket([]byte(machinesBucket)) == nil || tx.Bucket([]byte(marksBucket)) == nil {
+		return nil, errors.New("is a bbolt database but not a state file; check the path")
+	}
+	value := func(key string) ([]byte, error) {
+		v, err := open(metaBucket, key, meta.Get([]byte(key)))
+		if err != nil {
+			return nil, damaged("meta record %q: %w", key, err)
+		}
+		return v, nil
+	}
+	// The version first: of a newer schema nothing else can be judged.
+	v, err := value(versionKey)
+	if err != nil {
+		return nil, err
+	}
+	if len(v) != 4 || binary.BigEndian.Uint32(v) != schemaVersion {
+		return nil, fmt.Errorf("has schema version %d, and this release reads version %d; run the release that wrote it, or a newer one", version(v), schemaVersion)
+	}
+	v, err = value(instanceKey)
+	if err != nil {
+		return nil, err
+	}
+	if copy(s.instance[:], v) != instanceBytes {
+		return nil, damaged("its instance id has %d bytes and not %d", len(v), instanceBytes)
+	}
+	v, err = value(headKey)
+	if err != nil {
+		return nil, err
+	}
+	head := new(statev1.Head)
+	if err := proto.Unmarshal(v, head); err != nil {
+		return nil, damaged("meta record %q: %w", headKey, err)
+	}
+	return head, nil
+}
+
+// version reads a schema version that may be of another width.
+func version(v []byte) uint64 {
+	var n uint64
+	for _, b := range v {
+		n = n<<8 | uint64(b)
+	}
+	return n
+}
+
+type loadedMachine struct {
+	rec  *machine.Record
+	view []byte
+}
+
+// loadChunk is how many records a worker decodes at a time.
+const loadChunk = 512
+
+// readMachines decodes on all processors: it is nearly all of the time that a
+// start takes once the file is in memory.
+func readMachines(tx *bbolt.Tx, view func(*machine.Record) []byte) ([]loadedMachine, error) {
+	type item struct{ key, value []byte }
+	var (
+		dec     decoder
+		workers errgroup.Group
+		chunks  [][]loadedMachine
+	)
+	workers.SetLimit(runtime.GOMAXPROCS(0))
+	start := func(items []item) {
+		out := make([]loadedMachine, len(items))
+		chunks = append(chunks, out)
+		workers.Go(func() error {
+			return guard(func() error {
+				for i, it := range items {
+					id := string(it.key)
+					rec, err := dec.record(id, it.value)
+					if err != nil {
+						return damaged("record of machine %q: %w", id, err)
+					}
+					out[i] = loadedMachine{rec, view(rec)}
+				}
+				return nil
+			})
+		})
+	}
+	items := make([]item, 0, loadChunk)
+	err := tx.Bucket([]byte(machinesBucket)).ForEach(func(k, v []byte) error {
+		if items = append(items, item{k, v}); len(items) == loadChunk {
+			start(items)
+			items = make([]item, 0, loadChunk)
+		}
+		return nil
+	})
+	if err == nil && len(items) > 0 {
+		start(items)
+	}
+	// The workers read the mapped pages: the transaction must outlive them.
+	if err := errors.Join(err, workers.Wait()); err != nil {
+		return nil, err
+	}
+	return slices.Concat(chunks...), nil
+}
+
+func readMarks(tx *bbolt.Tx, t *markTable) error {
+	var entries []markEntry
+	err := tx.Bucket([]byte(marksBucket)).ForEach(func(k, v []byte) error {
+		id := string(k)
+		age, marks, err := unknownMarks(id, v)
+		if err != nil {
+			return damaged("fencing marks of id %q: %w", id, err)
+		}
+		entries = append(entries, markEntry{id, age, marks})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(entries, func(a, b markEntry) int { return cmp.Compare(a.age, b.age) })
+	for _, e := range entries {
+		t.put(e.id, e.age, e.marks)
+	}
+	return nil
+}

@@ -1,0 +1,414 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"bigfleet-providers/provider/internal/machine"
+)
+
+func TestMain(m *testing.M) {
+	runChild()
+	goleak.VerifyTestMain(m)
+}
+
+// view shows the id, the state and the revision-independent part of a record.
+func view(r *machine.Record) []byte { return fmt.Appendf(nil, "%s %s %s", r.ID, r.State, r.Cluster) }
+
+func start(t testing.TB, path string) *Store {
+	t.Helper()
+	s, err := Open(Options{Path: path, View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// eachStore runs a test in memory and on a file.
+func eachStore(t *testing.T, f func(t *testing.T, s *Store)) {
+	t.Run("memory", func(t *testing.T) { f(t, start(t, "")) })
+	t.Run("file", func(t *testing.T) { f(t, start(t, filepath.Join(t.TempDir(), "state"))) })
+}
+
+// to returns a mutation that moves a machine to a state, inserting it if need be.
+func to(state machine.State) machine.Mutation {
+	return func(cur machine.Record) (machine.Record, machine.Change, error) {
+		next := cur.Clone()
+		next.State = state
+		return next, machine.Visible, nil
+	}
+}
+
+func mark(shard string, epoch, sequence int64, state machine.Change) machine.Mutation {
+	return func(cur machine.Record) (machine.Record, machine.Change, error) {
+		next := cur.Clone()
+		if next.Marks == nil {
+			next.Marks = map[string]machine.Mark{}
+		}
+		next.Marks[shard] = machine.Mark{Epoch: epoch, Sequence: sequence}
+		return next, state, nil
+	}
+}
+
+func gone(cur machine.Record) (machine.Record, machine.Change, error) {
+	return machine.Record{}, machine.Gone, nil
+}
+
+func must(t testing.TB, s *Store, id string, m machine.Mutation) machine.Record {
+	t.Helper()
+	rec, err := s.Do(t.Context(), id, m)
+	if err != nil {
+		t.Fatalf("Do(%q): %v", id, err)
+	}
+	return rec
+}
+
+func texts(p Page) []string {
+	out := []string{}
+	for _, v := range p.Views {
+		out = append(out, string(v))
+	}
+	return out
+}
+
+func wantPage(t *testing.T, p Page, want ...string) {
+	t.Helper()
+	if d := cmp.Diff(append([]string{}, want...), texts(p)); d != "" {
+		t.Errorf("page (-want +got):\n%s", d)
+	}
+}
+
+func TestListOrderDeltaAndPaging(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *Store) {
+		for _, id := range []string{"a", "b", "c", "d"} {
+			must(t, s, id, to(machine.Speculative))
+		}
+		full := s.List(Filter{})
+		wantPage(t, full, "a SPECULATIVE ", "b SPECULATIVE ", "c SPECULATIVE ", "d SPECULATIVE ")
+
+		empty := s.List(Filter{Since: full.Revision})
+		wantPage(t, empty)
+		if string(empty.Revision) != string(full.Revision) {
+			t.Error("an empty delta moved the revision")
+		}
+
+		must(t, s, "b", to(machine.Creating))
+		wantPage(t, s.List(Filter{Since: full.Revision}), "b CREATING ")
+		wantPage(t, s.List(Filter{}), "a SPECULATIVE ", "c SPECULATIVE ", "d SPECULATIVE ", "b CREATING ")
+
+		page := s.List(Filter{Max: 1, States: []machine.State{machine.Speculative}})
+		wantPage(t, page, "a SPECULATIVE ")
+		page = s.List(Filter{Max: 1, States: []machine.State{machine.Speculative}, Since: page.Revision})
+		wantPage(t, page, "c SPECULATIVE ")
+		page = s.List(Filter{Max: 1, States: []machine.State{machine.Speculative}, Since: page.Revision})
+		wantPage(t, page, "d SPECULATIVE ")
+		if want := s.List(Filter{}).Revision; string(page.Revision) != string(want) {
+			t.Error("a page that was not cut does not end at the head")
+		}
+		wantPage(t, s.List(Filter{States: []machine.State{99, -1, machine.Unknown}}))
+
+		must(t, s, "c", gone)
+		wantPage(t, s.List(Filter{}), "a SPECULATIVE ", "d SPECULATIVE ", "b CREATING ")
+		if _, _, ok := s.Get("c"); ok {
+			t.Error("a removed machine is still there")
+		}
+	})
+}
+
+func TestPrivateChangeKeepsPlaceAndRevision(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *Store) {
+		a := must(t, s, "a", to(machine.Idle))
+		must(t, s, "b", to(machine.Idle))
+		before := s.List(Filter{})
+		got := must(t, s, "a", mark("s1", 1, 2, machine.Private))
+		if got.Revision != a.Revision || got.Marks["s1"] != (machine.Mark{Epoch: 1, Sequence: 2}) {
+			t.Errorf("got %+v", got)
+		}
+		if d := cmp.Diff(before, s.List(Filter{})); d != "" {
+			t.Errorf("a private change moved the list:\n%s", d)
+		}
+		if rec, _, _ := s.Get("a"); rec.Marks["s1"].Sequence != 2 {
+			t.Errorf("Get returned %+v", rec)
+		}
+	})
+}
+
+func TestForeignCursorsGiveTheFullList(t *testing.T) {
+	s, other := start(t, ""), start(t, "")
+	must(t, s, "a", to(machine.Idle))
+	must(t, other, "a", to(machine.Idle))
+	good := s.List(Filter{}).Revision
+	wantPage(t, s.List(Filter{Since: good}))
+
+	cursors := map[string][]byte{
+		"garbage": []byte("garbage"),
+		"foreign": other.List(Filter{}).Revision,
+		"future":  s.cursor(1000),
+		"longer":  append(slices.Clone(good), 0),
+		"shorter": good[:len(good)-1],
+	}
+	for i := range good {
+		c := slices.Clone(good)
+		c[i] ^= 0x40
+		cursors[fmt.Sprintf("byte %d changed", i)] = c
+	}
+	for name, c := range cursors {
+		t.Run(name, func(t *testing.T) { wantPage(t, s.List(Filter{Since: c}), "a IDLE ") })
+	}
+}
+
+func TestMutationErrorIsReturnedAndItsChangeCommitted(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *Store) {
+		must(t, s, "a", to(machine.Idle))
+		refused := &machine.Error{Code: machine.Misplaced, Text: "no"}
+		_, err := s.Do(t.Context(), "a", func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next, change, _ := mark("s", 1, 1, machine.Private)(cur)
+			return next, change, refused
+		})
+		if !errors.Is(err, refused) {
+			t.Errorf("got error %v", err)
+		}
+		if rec, _, _ := s.Get("a"); rec.Marks["s"].Epoch != 1 {
+			t.Error("the mark is not there")
+		}
+	})
+}
+
+func TestMarksOfUnknownIDs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	s, err := Open(Options{Path: path, View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, s, "ghost", mark("s", 3, 4, machine.Private))
+	must(t, s, "born", mark("s", 5, 6, machine.Private))
+	must(t, s, "dead", to(machine.Idle))
+	must(t, s, "dead", mark("s", 7, 8, machine.Private))
+	must(t, s, "dead", gone)
+	must(t, s, "born", func(machine.Record) (machine.Record, machine.Change, error) {
+		return machine.Record{State: machine.Speculative}, machine.Visible, nil
+	})
+	if got := s.Stats(); got.Unknown != 2 || got.Machines != 1 {
+		t.Errorf("stats %+v", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = start(t, path)
+	for id, want := range map[string]machine.Mark{"ghost": {Epoch: 3, Sequence: 4}, "born": {Epoch: 5, Sequence: 6}, "dead": {Epoch: 7, Sequence: 8}} {
+		got := must(t, s, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
+			return cur, machine.Unchanged, nil
+		})
+		if got.ID != id || got.Marks["s"] != want {
+			t.Errorf("%s: got %+v, want mark %v", id, got, want)
+		}
+	}
+}
+
+func TestUnknownIDsAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	s, err := Open(Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inParallel(t, maxUnknownIDs+500, func(i int) error {
+		_, err := s.Do(t.Context(), fmt.Sprintf("ghost-%05d", i), mark("s", 1, 1, machine.Private))
+		return err
+	})
+	must(t, s, "fresh", mark("s", 1, 1, machine.Private))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, path)
+	if got := s.Stats().Unknown; got != maxUnknownIDs {
+		t.Errorf("%d unknown ids are kept, want %d", got, maxUnknownIDs)
+	}
+	if len(s.marks.get("fresh")) == 0 {
+		t.Error("the newest was dropped")
+	}
+
+	// Many marks of few ids are bounded too.
+	for i := range maxUnknownMarks/machine.MaxShards + 3 {
+		must(t, s, fmt.Sprintf("wide-%d", i), func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next := cur.Clone()
+			next.Marks = map[string]machine.Mark{}
+			for j := range machine.MaxShards {
+				next.Marks[fmt.Sprint(j)] = machine.Mark{Epoch: 1}
+			}
+			return next, machine.Private, nil
+		})
+	}
+	if s.marks.total > maxUnknownMarks {
+		t.Errorf("%d marks are kept, the limit is %d", s.marks.total, maxUnknownMarks)
+	}
+}
+
+func TestDoManyIsAtomic(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *Store) {
+		must(t, s, "old", to(machine.Failed))
+		succeed := func(state machine.State) func([]machine.Record) ([]Next, error) {
+			return func(cur []machine.Record) ([]Next, error) {
+				old, successor := cur[0].Clone(), cur[1].Clone()
+				old.Succeeded = true
+				successor.State = state
+				return []Next{{old, machine.Private}, {successor, machine.Visible}}, nil
+			}
+		}
+		if _, err := s.DoMany(t.Context(), []string{"old", "new"}, succeed(machine.Unknown+42)); err == nil {
+			t.Fatal("an impossible state was accepted")
+		}
+		if rec, _, _ := s.Get("old"); rec.Succeeded {
+			t.Fatal("half of a pair was committed")
+		}
+		if _, err := s.DoMany(t.Context(), []string{"old", "old"}, succeed(machine.Speculative)); err == nil {
+			t.Fatal("the same id twice was accepted")
+		}
+		recs, err := s.DoMany(t.Context(), []string{"old", "new"}, succeed(machine.Speculative))
+		if err != nil || !recs[0].Succeeded || recs[1].ID != "new" || recs[1].Revision != 2 {
+			t.Fatalf("got %+v, %v", recs, err)
+		}
+		wantPage(t, s.List(Filter{}), "old FAILED ", "new SPECULATIVE ")
+	})
+}
+
+func TestMutationMustNotUnmakeAMachine(t *testing.T) {
+	s := start(t, "")
+	must(t, s, "a", to(machine.Idle))
+	if _, err := s.Do(t.Context(), "a", to(machine.Unknown)); err == nil {
+		t.Error("a machine in state UNKNOWN was accepted")
+	}
+	if _, err := s.Do(t.Context(), "", to(machine.Idle)); err == nil {
+		t.Error("an empty id was accepted")
+	}
+	wantPage(t, s.List(Filter{}), "a IDLE ")
+}
+
+func TestContextIsHonoured(t *testing.T) {
+	s := start(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Do(ctx, "a", to(machine.Idle))
+	if !errors.Is(err, context.Canceled) || s.Size() != 0 {
+		t.Errorf("got %v, %d machines", err, s.Size())
+	}
+
+	// The committer is held up by one mutation; another gives up in the queue
+	// and must not be run.
+	entered, release := make(chan struct{}), make(chan struct{})
+	first := make(chan error)
+	go func() {
+		_, err := s.Do(t.Context(), "a", func(cur machine.Record) (machine.Record, machine.Change, error) {
+			close(entered)
+			<-release
+			return to(machine.Idle)(cur)
+		})
+		first <- err
+	}()
+	<-entered
+	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := s.Do(ctx, "b", to(machine.Idle)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	must(t, s, "c", to(machine.Idle))
+	if _, _, ok := s.Get("b"); ok {
+		t.Error("an abandoned change was committed")
+	}
+}
+
+func TestCloseRefusesLaterChanges(t *testing.T) {
+	s, err := Open(Options{Path: filepath.Join(t.TempDir(), "state"), View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, s, "a", to(machine.Idle))
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var refused *machine.Error
+	if _, err := s.Do(t.Context(), "a", to(machine.Idle)); !errors.As(err, &refused) || refused.Code != machine.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	wantPage(t, s.List(Filter{}), "a IDLE ")
+}
+
+func TestLaterRidesAndNeverStarves(t *testing.T) {
+	s, err := Open(Options{Linger: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := make(chan error)
+	go func() {
+		_, err := s.DoLater(t.Context(), "later", to(machine.Idle))
+		later <- err
+	}()
+	// With an endless linger only an urgent change can take it along.
+	for {
+		must(t, s, "urgent", to(machine.Idle))
+		select {
+		case err := <-later:
+			if err != nil {
+				t.Error(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func TestLaterAlone(t *testing.T) {
+	s := start(t, "")
+	if _, err := s.DoLater(t.Context(), "a", to(machine.Idle)); err != nil {
+		t.Fatal(err)
+	}
+	wantPage(t, s.List(Filter{}), "a IDLE ")
+}
+
+// inParallel calls f for 0 to n-1 from 32 goroutines.
+func inParallel(t testing.TB, n int, f func(i int) error) {
+	t.Helper()
+	next := make(chan int)
+	errs := make(chan error)
+	const workers = 32
+	for range workers {
+		go func() {
+			var err error
+			for i := range next {
+				err = errors.Join(err, f(i))
+			}
+			errs <- err
+		}()
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	for range workers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}

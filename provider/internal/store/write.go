@@ -1,0 +1,82 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+)
+
+// write commits the batch in one transaction.
+func (f *file) write(b *batch, evicted []string) error {
+	return f.guard(func() error {
+		tx, err := f.db.Begin(true)
+		if err != nil {
+			return err
+		}
+		// A transaction that failed must have left no trace, and nobody else may
+		// have written.
+		if tx.ID() != f.tx+1 {
+			return errors.Join(fmt.Errorf("transaction %d follows %d: the file is not as it was left", tx.ID(), f.tx), tx.Rollback())
+		}
+		if err := put(tx, b, evicted); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		size := tx.Size()
+		if err := tx.Commit(); err != nil {
+			return classify(err)
+		}
+		f.tx++
+		f.bytes.Store(size)
+		return nil
+	})
+}
+
+func put(tx *bbolt.Tx, b *batch, evicted []string) error {
+	machines, marks := tx.Bucket([]byte(machinesBucket)), tx.Bucket([]byte(marksBucket))
+	for _, id := range evicted {
+		if err := marks.Delete([]byte(id)); err != nil {
+			return err
+		}
+	}
+	for _, c := range b.order {
+		id := []byte(c.id)
+		into, outOf := machines, marks
+		if c.rec == nil {
+			into, outOf = marks, machines
+		}
+		if err := outOf.Delete(id); err != nil {
+			return err
+		}
+		if c.data == nil {
+			if err := into.Delete(id); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := into.Put(id, c.data); err != nil {
+			return err
+		}
+	}
+	if !b.listed {
+		return nil
+	}
+	return putHead(tx.Bucket([]byte(metaBucket)), b.head, b.machines)
+}
+
+// classify finds the failed commits that left the file as it was: a page could
+// not be written for lack of space, so the page that makes the transaction
+// count was not written either. A failed sync tells nothing, whatever its
+// number says.
+func classify(err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) && pe.Op == "write" {
+		for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+			if errors.Is(pe.Err, full) {
+				return fmt.Errorf("%w: %w", errFull, pe.Err)
+			}
+		}
+	}
+	return fmt.Errorf("commit: %w", err)
+}
