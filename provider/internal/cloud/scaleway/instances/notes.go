@@ -12,9 +12,9 @@ import (
 // The notes of a task. They survive restarts; a lost one costs time, never a
 // server.
 const (
-	noteOrder     = "order"     // see window
-	noteOrdered   = "ordered"   // when the server was ordered, Unix seconds
-	noteRoot      = "root"      // ids of block volumes that came with the ordered server
+	noteOrder     = "order"   // see window
+	noteOrdered   = "ordered" // when the server was ordered
+	noteRoot      = "root"    // ids of block volumes that came with the ordered server
 	noteRootLocal = "root-local"
 	noteServers   = "servers"   // ids to tear down, and with them:
 	noteLocal     = "local"     // ids of local volumes
@@ -22,7 +22,7 @@ const (
 	noteAddresses = "addresses" // ids of flexible IPs
 	noteOff       = "off"       // a started server was seen stopped once
 	noteRefused   = "refused-"  // + server id: it would not terminate
-	noteMoving    = "moving-"   // + server id: in transition since, Unix seconds
+	noteMoving    = "moving-"   // + server id: in transition since when
 )
 
 // ids reads a list out of a note.
@@ -35,17 +35,17 @@ func addID(t *cloud.Task, key, id string) {
 	}
 }
 
-// since reads a time out of a note; ok is false when there is none.
+// since reads a time, in Unix milliseconds, out of a note; ok is false when there is none.
 func since(t *cloud.Task, key string) (time.Time, bool) {
 	n, err := strconv.ParseInt(t.Notes[key], 10, 64)
 	if err != nil {
 		return time.Time{}, false
 	}
-	return time.Unix(n, 0), true
+	return time.UnixMilli(n), true
 }
 
 func noteTime(t *cloud.Task, key string, at time.Time) {
-	t.Note(key, strconv.FormatInt(at.Unix(), 10))
+	t.Note(key, strconv.FormatInt(at.UnixMilli(), 10))
 }
 
 // window is what the note of an order says: until when a server may still come

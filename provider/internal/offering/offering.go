@@ -1,0 +1,100 @@
+// Package offering turns what an operator offers into priced slots. An offering
+// is so many machines of one commercial type; a slot is the quota for one of
+// them, with an id that survives restarts and any reordering of the offerings.
+package offering
+
+import (
+	"fmt"
+	"maps"
+
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// The substrates, as --substrate names them.
+const (
+	Instances    = "instances"
+	ElasticMetal = "elastic-metal"
+)
+
+// Limits of an offerings file.
+const (
+	MaxFileBytes  = 4 << 20
+	MaxSlots      = 100_000 // of all offerings together: what one provider is planned for
+	MaxLabels     = 64      // an offering
+	MaxLabelBytes = 1024    // a key or a value
+)
+
+// Offering is one entry of the offerings file.
+type Offering struct {
+	CommercialType string
+	Zone           string
+	Capacity       machine.CapacityType
+	Count          int
+	// Resources is what one replica that this offering is meant for requests, as
+	// Kubernetes quantities. It is the operator's word and stays empty without
+	// one: the hardware's own size is Offer.Allocatable, and neither stands in
+	// for the other.
+	Resources map[string]string
+	Labels    map[string]string
+}
+
+// Rules are what a provider demands of its offerings.
+type Rules struct {
+	Substrate string // Instances or ElasticMetal
+	Zone      string // --zone: a provider serves one
+}
+
+// Builtin is what is offered without an offerings file: seedCount machines,
+// shared between a small and a larger type of the substrate. An unknown
+// substrate offers nothing.
+func Builtin(substrate, zone string, seedCount int) []Offering {
+	var pair [2]Offering
+	switch substrate {
+	case Instances:
+		pair = [2]Offering{
+			{CommercialType: "DEV1-S", Resources: map[string]string{"cpu": "1", "memory": "1Gi"}},
+			{CommercialType: "GP1-XS", Resources: map[string]string{"cpu": "3", "memory": "12Gi"}},
+		}
+	case ElasticMetal:
+		pair = [2]Offering{
+			{CommercialType: "EM-A210R-HDD", Resources: map[string]string{"cpu": "10", "memory": "12Gi"}},
+			{CommercialType: "EM-B112X-SSD", Resources: map[string]string{"cpu": "14", "memory": "40Gi"}},
+		}
+	default:
+		return nil
+	}
+	counts := [2]int{(seedCount + 1) / 2, seedCount / 2}
+	var list []Offering
+	for i, o := range pair {
+		o.Zone, o.Capacity, o.Count = zone, capacityOf(substrate), counts[i]
+		if o.Count > 0 {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// capacityOf is how the substrate is sold.
+func capacityOf(substrate string) machine.CapacityType {
+	if substrate == ElasticMetal {
+		return machine.BareMetal
+	}
+	return machine.OnDemand
+}
+
+// Problem is an offering that cannot be offered as it stands. The provider
+// starts in spite of it, and machines of the type that exist live on.
+type Problem struct {
+	CommercialType string
+	LeftOut        int // slots that are not offered for it
+	Reason         string
+}
+
+func (p Problem) String() string {
+	return fmt.Sprintf("offering of %s: %s (slots left out: %d)", p.CommercialType, p.Reason, p.LeftOut)
+}
+
+func (o Offering) clone() Offering {
+	o.Resources, o.Labels = maps.Clone(o.Resources), maps.Clone(o.Labels)
+	return o
+}

@@ -1,0 +1,202 @@
+package offering
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+const archLabel = "kubernetes.io/arch"
+
+// maxIDBytes keeps a slot's id a DNS label, with room for the mark of the
+// machine that follows a failed one.
+const maxIDBytes = 63 - len("-r9999")
+
+// Slot is the quota for one machine.
+type Slot struct {
+	ID    string
+	Offer *machine.Offer // shared by all slots of an offering; never changed
+}
+
+// Slots makes the slots of the offerings. The ids depend on the provider's name
+// and on what is offered, never on the order of the offerings, and growing a
+// count keeps the ids there are. Offerings that say the same are one, with
+// their counts added.
+//
+// Prices become USD at eurUSD, the price of a euro in dollars; bare metal costs
+// 0, being paid for whether it is used or not. What cannot be offered is left
+// out and returned as a problem.
+func Slots(provider string, offerings []Offering, types map[string]cloud.Type, eurUSD float64) ([]Slot, []Problem) {
+	var (
+		slots    []Slot
+		problems []Problem
+		taken    = map[string]string{} // prefix → what was offered under it
+	)
+	for _, m := range merge(provider, offerings) {
+		offer, problem := price(m.Offering, types, eurUSD)
+		if offer != nil {
+			if other, clash := taken[m.prefix]; clash {
+				offer, problem = nil, "its ids clash with those of "+other+"; change a label of one of them"
+			}
+			taken[m.prefix] = m.CommercialType
+		}
+		if problem != "" {
+			p := Problem{CommercialType: m.CommercialType, Reason: problem}
+			if offer == nil {
+				p.LeftOut = m.Count
+			}
+			problems = append(problems, p)
+		}
+		if offer == nil {
+			continue
+		}
+		for n := range m.Count {
+			slots = append(slots, Slot{ID: fmt.Sprintf("%s-%04d", m.prefix, n+1), Offer: offer})
+		}
+	}
+	return slots, problems
+}
+
+// merged is all offerings that say the same.
+type merged struct {
+	Offering
+	key    string // everything but the count
+	prefix string // of the slots' ids
+}
+
+func merge(provider string, offerings []Offering) []merged {
+	byKey := map[string]*merged{}
+	for _, o := range offerings {
+		o = canonical(o)
+		key := identity(provider, o)
+		if m := byKey[key]; m != nil {
+			m.Count += o.Count
+			continue
+		}
+		byKey[key] = &merged{Offering: o, key: key, prefix: prefix(provider, o.CommercialType, key)}
+	}
+	var list []merged
+	for _, m := range byKey {
+		list = append(list, *m)
+	}
+	slices.SortFunc(list, func(a, b merged) int { return cmp.Compare(a.key, b.key) })
+	return list
+}
+
+// canonical spells quantities in one way, so that "1" and "1000m" are the same
+// offering.
+func canonical(o Offering) Offering {
+	o = o.clone()
+	for name, value := range o.Resources {
+		if q, err := resource.ParseQuantity(value); err == nil {
+			o.Resources[name] = q.String()
+		}
+	}
+	return o
+}
+
+// identity is everything that makes two offerings different, in one string.
+func identity(provider string, o Offering) string {
+	b, err := json.Marshal([]any{o.CommercialType, o.Zone, o.Capacity, provider, nonNil(o.Resources), nonNil(o.Labels)})
+	if err != nil {
+		panic("offering: strings and numbers that are not JSON: " + err.Error())
+	}
+	return string(b)
+}
+
+func nonNil(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// prefix is a slot's id without its ordinal. The provider's name gives way when
+// it is too long; the hash covers all of it.
+func prefix(provider, commercialType, key string) string {
+	sum := sha256.Sum256([]byte(key))
+	tail := "-" + hex.EncodeToString(sum[:3])
+	const ordinal = len("-100000")
+
+	typ := slug(commercialType)
+	most := maxIDBytes - ordinal - len(tail)
+	typ = typ[:min(len(typ), most)]
+	name := slug(provider)
+	if room := most - len(typ) - 1; room > 0 {
+		name = strings.TrimRight(name[:min(len(name), room)], "-")
+	} else {
+		name = ""
+	}
+	return cmp.Or(strings.Trim(name+"-"+typ, "-"), "slot") + tail
+}
+
+// slug keeps what a DNS label can hold.
+func slug(s string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		default:
+			return '-'
+		}
+	}, s), "-")
+}
+
+// price makes the offer, or says why there is none; an offer with a problem is
+// one that the operator should look at.
+func price(o Offering, types map[string]cloud.Type, eurUSD float64) (*machine.Offer, string) {
+	t, ok := types[o.CommercialType]
+	if !ok {
+		return nil, fmt.Sprintf("the cloud does not sell this type in %s: check the spelling, or whether it was retired", o.Zone)
+	}
+	if arch, ok := o.Labels[archLabel]; ok && arch != t.Arch {
+		return nil, fmt.Sprintf("labels[%q] says %q, but the type is %q", archLabel, arch, t.Arch)
+	}
+	labels := maps.Clone(t.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, o.Labels)
+	labels[archLabel] = t.Arch
+
+	offer := &machine.Offer{
+		InstanceType: o.CommercialType,
+		Zone:         o.Zone,
+		Capacity:     o.Capacity,
+		Resources:    o.Resources,
+		Labels:       labels,
+		Allocatable:  t.Allocatable,
+	}
+	if o.Capacity == machine.BareMetal {
+		return offer, ""
+	}
+	rate := eurUSD
+	switch t.Currency {
+	case "EUR":
+	case "USD":
+		rate = 1
+	default:
+		return nil, fmt.Sprintf("its price is in %q, which cannot be turned into USD", t.Currency)
+	}
+	offer.PricePerHour = t.PricePerHour * rate
+	switch usd := offer.PricePerHour; {
+	case math.IsNaN(usd) || math.IsInf(usd, 0) || usd < 0:
+		return nil, fmt.Sprintf("its price, %v %s at %v USD a euro, is no price", t.PricePerHour, t.Currency, eurUSD)
+	case usd == 0:
+		return offer, "its price is not known; it is offered at 0 and will look free"
+	}
+	return offer, ""
+}
