@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+)
+
+// epoch of the shard; the one before it belongs to a leader that was replaced.
+const epoch = 7
+
+const cluster = "prod-eu-1"
+
+// metadata must come back byte for byte; a NUL is what careless code loses.
+var metadata = map[string]string{"pool": "general", "opaque": "a\x00b\n"}
+
+// play is the script. All of it runs on one goroutine.
+type play struct {
+	stage  *stage
+	screen *screen
+	want   int // machines
+
+	shard  *shard
+	fleet  *fleet
+	script *joinScript
+	// configured are the operation ids of the Configure calls, by machine.
+	configured map[string]string
+}
+
+// run plays every part; the first that fails ends the play.
+func (p *play) run(ctx context.Context) error {
+	parts := []struct {
+		title, claim string
+		act          func(context.Context) (proof string, err error)
+	}{
+		{"Start", "Whoever has no certificate of the right authority does not get in.", p.start},
+		{"Create", "A quota slot becomes a server whose agent has called home, and only then is it IDLE.", p.create},
+		{"Fencing", "A leader that was replaced, or one who borrows a name, changes nothing.", p.fence},
+		{"Configure", "The join script reaches each host over the bootstrap channel and runs there.", p.configure},
+		{"kill -9", "The provider dies in the middle; the hosts finish with nobody there to tell.", p.kill},
+		{"Restart", "The same state file, the same operations: nothing is lost and nothing is done twice.", p.restart},
+		{"Drain", "A host leaves its cluster and is IDLE again; it keeps its server.", p.drain},
+		{"Delete", "A server and its volumes are given back; the slot is free again.", p.delete},
+		{"Audit", "Provider, cloud and machines agree that nothing is left.", p.audit},
+	}
+	for i, part := range parts {
+		p.screen.heading(i+1, part.title, part.claim)
+		proof, err := part.act(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = errors.Join(context.Cause(ctx), err)
+			}
+			return fmt.Errorf("%s: %w", part.title, err)
+		}
+		p.screen.proved(proof)
+	}
+	return nil
+}
+
+// leave closes what run opened.
+func (p *play) leave() error {
+	if p.shard == nil {
+		return nil
+	}
+	return p.shard.close()
+}
+
+func (p *play) start(ctx context.Context) (string, error) {
+	var err error
+	if p.script, err = newJoinScript(p.stage.dir); err != nil {
+		return "", err
+	}
+	if p.shard, err = dial(p.stage.addr, p.stage.certs.shard, shardID, epoch); err != nil {
+		return "", err
+	}
+	if err := p.stage.startCloud(); err != nil {
+		return "", err
+	}
+	if err := p.cloudReady(ctx); err != nil {
+		return "", err
+	}
+	if err := p.stage.startProvider(p.want); err != nil {
+		return "", err
+	}
+	if err := p.providerReady(ctx); err != nil {
+		return "", err
+	}
+
+	stranger, err := dial(p.stage.addr, p.stage.certs.stranger, shardID, epoch)
+	if err != nil {
+		return "", err
+	}
+	_, err = stranger.client.List(ctx, &pb.ListFilter{})
+	if code := status.Code(err); code != codes.Unavailable {
+		return "", errors.Join(fmt.Errorf("a client without a certificate was answered with %s, not cut off", code), stranger.close())
+	}
+	if err := stranger.close(); err != nil {
+		return "", err
+	}
+	if p.fleet, err = discover(ctx, p.shard, p.want); err != nil {
+		return "", err
+	}
+	p.screen.show(p.fleet.rows())
+	return fmt.Sprintf("%d slots are offered over mutual TLS; without a client certificate there is no answer", p.want), nil
+}
+
+func (p *play) create(ctx context.Context) (string, error) {
+	if _, err := p.each(ctx, "create", p.shard.create); err != nil {
+		return "", err
+	}
+	if err := p.reach(ctx, pb.MachineState_MACHINE_STATE_IDLE); err != nil {
+		return "", err
+	}
+	count, err := p.count(ctx)
+	if err != nil {
+		return "", err
+	}
+	if count.Servers != p.want {
+		return "", fmt.Errorf("%d machines are IDLE and the cloud has %d servers", p.want, count.Servers)
+	}
+	return fmt.Sprintf("%d machines, %d servers at the cloud, an agent on each", p.want, count.Servers), nil
+}
+
+// fence makes calls that must be refused and looks whether anything changed.
+func (p *play) fence(ctx context.Context) (string, error) {
+	victim := p.fleet.machines[0]
+	refused := []struct {
+		who   string
+		token token
+		want  codes.Code
+	}{
+		{"the leader of the epoch before", token{shardID, epoch - 1, 1 << 40}, codes.FailedPrecondition},
+		{"a call that was overtaken", token{shardID, epoch, 1}, codes.FailedPrecondition},
+		{"another shard's name under this certificate", token{"other-shard", epoch, 1}, codes.PermissionDenied},
+	}
+	for _, r := range refused {
+		_, err := p.shard.delete(ctx, victim.GetId(), r.token)
+		if got := status.Code(err); got != r.want {
+			return "", fmt.Errorf("%s: Delete of %s was answered with %s, want %s", r.who, victim.GetId(), got, r.want)
+		}
+		victim.event = "refused: " + r.who
+		if err := p.look(ctx); err != nil {
+			return "", err
+		}
+	}
+	if !p.fleet.all(pb.MachineState_MACHINE_STATE_IDLE) {
+		return "", errors.New("a refused call changed a machine: " + p.fleet.behind(pb.MachineState_MACHINE_STATE_IDLE))
+	}
+	return fmt.Sprintf("%d bad calls refused, every machine still IDLE", len(refused)), nil
+}
+
+func (p *play) configure(ctx context.Context) (string, error) {
+	var err error
+	p.configured, err = p.each(ctx, "configure", p.shard.configure(cluster, p.script.blob(), metadata))
+	if err != nil {
+		return "", err
+	}
+	err = p.until(ctx, "every host to run its join script", func() (bool, error) {
+		runs, err := p.script.begun()
+		p.mark(runs, "join script runs")
+		return len(runs) >= p.want, err
+	})
+	if err != nil {
+		return "", err
+	}
+	if !p.fleet.all(pb.MachineState_MACHINE_STATE_CONFIGURING) {
+		return "", errors.New("the scripts are not over, and yet: " + p.fleet.behind(pb.MachineState_MACHINE_STATE_CONFIGURING))
+	}
+	return "every host is in the middle of its join script, every machine is CONFIGURING", nil
+}
+
+func (p *play) kill(ctx context.Context) (string, error) {
+	pid := p.stage.provider.cmd.Process.Pid
+	p.stage.killProvider()
+	for _, m := range p.fleet.machines {
+		m.event = "provider is dead"
+	}
+	if err := p.script.release(); err != nil {
+		return "", err
+	}
+	err := p.until(ctx, "every host to finish its join script", func() (bool, error) {
+		runs, err := p.script.ended()
+		p.mark(runs, "joined; nobody to tell")
+		return len(runs) >= p.want, err
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("provider (pid %d) killed; all %d hosts finished without it", pid, p.want), nil
+}
+
+func (p *play) restart(ctx context.Context) (string, error) {
+	if err := p.stage.startProvider(p.want); err != nil {
+		return "", err
+	}
+	if err := p.providerReady(ctx); err != nil {
+		return "", err
+	}
+	if err := p.reach(ctx, pb.MachineState_MACHINE_STATE_CONFIGURED); err != nil {
+		return "", err
+	}
+	again, err := p.each(ctx, "configure again", p.shard.configure(cluster, p.script.blob(), metadata))
+	if err != nil {
+		return "", err
+	}
+	if !maps.Equal(again, p.configured) {
+		return "", fmt.Errorf("a retry must give the operation ids from before the kill: had %v, got %v", p.configured, again)
+	}
+	if err := p.script.ranOnce(p.configured); err != nil {
+		return "", err
+	}
+	for _, m := range p.fleet.machines {
+		if m.GetCluster() != cluster || !maps.Equal(m.GetShardMetadata(), metadata) {
+			return "", fmt.Errorf("%s came back bound to %q with metadata %q, want %q and %q", m.GetId(), m.GetCluster(), m.GetShardMetadata(), cluster, metadata)
+		}
+	}
+	return "CONFIGURED under the operation ids from before; each join script ran exactly once", nil
+}
+
+func (p *play) drain(ctx context.Context) (string, error) {
+	hosts := map[string]string{}
+	for _, m := range p.fleet.machines {
+		hosts[m.GetId()] = m.GetHost().GetRef()
+	}
+	if _, err := p.each(ctx, "drain", p.shard.drain(time.Second)); err != nil {
+		return "", err
+	}
+	if err := p.reach(ctx, pb.MachineState_MACHINE_STATE_IDLE); err != nil {
+		return "", err
+	}
+	for _, m := range p.fleet.machines {
+		if m.GetCluster() != "" || m.GetHost().GetRef() != hosts[m.GetId()] {
+			return "", fmt.Errorf("%s is IDLE, bound to %q on host %s; want no cluster and host %s", m.GetId(), m.GetCluster(), m.GetHost().GetRef(), hosts[m.GetId()])
+		}
+	}
+	return "no machine is bound, each kept its host", nil
+}
+
+func (p *play) delete(ctx context.Context) (string, error) {
+	if _, err := p.each(ctx, "delete", p.shard.delete); err != nil {
+		return "", err
+	}
+	if err := p.reach(ctx, pb.MachineState_MACHINE_STATE_SPECULATIVE); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d slots are free again", p.want), nil
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// maxMachines is what still fits on a terminal.
+const maxMachines = 20
+
+// What the programs and the shard are told.
+const (
+	providerName = "demo"
+	zone         = "fr-par-1"
+	shardID      = "demo-shard"
+	// The key that bin/fakecloud knows; it opens nothing else.
+	accessKey = "SCWFAKE0FAKE0FAKE0FA"
+	secretKey = "11111111-1111-4111-8111-111111111111"
+	projectID = "22222222-2222-4222-8222-222222222222"
+)
+
+// options are the command line.
+type options struct {
+	bin      string
+	machines int
+	keep     bool
+	timeout  time.Duration
+	out      *os.File
+}
+
+// stage holds the programs of one play and all that they share. strike ends
+// them.
+type stage struct {
+	bin    string
+	dir    string // everything that this play writes
+	secret string // the bootstrap secret; only ever in an environment
+	certs  *certificates
+
+	cloudAddr, addr, channelAddr, metricsAddr string
+
+	cloud    *process
+	provider *process // nil while none is meant to run
+}
+
+// perform runs the play and takes down everything that it started, however it
+// ends. The outcome has been shown when it returns.
+func perform(ctx context.Context, o options) (err error) {
+	screen := newScreen(o.out)
+	defer screen.close()
+	st, err := build(o)
+	if err != nil {
+		screen.failed(err)
+		return err
+	}
+	interrupted := ctx
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("the play took longer than %s (--timeout)", o.timeout))
+	defer cancel()
+
+	p := &play{stage: st, screen: screen, want: o.machines}
+	err = p.run(ctx)
+	if interrupted.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	if left := errors.Join(p.leave(), st.strike()); left != nil {
+		err = errors.Join(err, left)
+	}
+	switch {
+	case err != nil:
+		screen.failed(err)
+		for _, log := range st.logs() {
+			screen.say("the end of %s:\n%s", log, tail(log, 15))
+		}
+		screen.say("logs, state file and certificates: %s", st.dir)
+	case o.keep:
+		screen.say("logs, state file and certificates: %s", st.dir)
+	default:
+		err = os.RemoveAll(st.dir)
+	}
+	return err
+}
+
+// build prepares a stage; nothing runs on it yet.
+func build(o options) (*stage, error) {
+	if o.machines < 1 || o.machines > maxMachines {
+		return nil, fmt.Errorf("--machines: %d, want 1 to %d", o.machines, maxMachines)
+	}
+	bin, err := filepath.Abs(o.bin)
+	if err != nil {
+		return nil, fmt.Errorf("--bin: %w", err)
+	}
+	key := make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("bootstrap secret: %w", err)
+	}
+	addrs, err := freePorts(4)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "bigfleet-demo-")
+	if err != nil {
+		return nil, err
+	}
+	certs, err := makeCertificates(dir, shardID)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &stage{
+		bin: bin, dir: dir, secret: hex.EncodeToString(key), certs: certs,
+		cloudAddr: addrs[0], addr: addrs[1], channelAddr: addrs[2], metricsAddr: addrs[3],
+	}, nil
+}
+
+// startCloud starts the fake cloud.
+func (s *stage) startCloud() error {
+	hosts := s.path("hosts")
+	if err := os.Mkdir(hosts, 0o700); err != nil {
+		return err
+	}
+	var err error
+	s.cloud, err = s.launch("fakecloud", os.Environ(),
+		"--addr", s.cloudAddr,
+		"--hosts", "process",
+		"--hosts-dir", hosts,
+		"--agent", filepath.Join(s.bin, "bigfleet-agent"))
+	return err
+}
+
+// startProvider starts the provider, each time on the same state file.
+func (s *stage) startProvider(slots int) error {
+	var err error
+	s.provider, err = s.launch("scaleway",
+		append(os.Environ(),
+			"SCW_API_URL=http://"+s.cloudAddr,
+			"SCW_ACCESS_KEY="+accessKey,
+			"SCW_SECRET_KEY="+secretKey,
+			"SCW_DEFAULT_PROJECT_ID="+projectID,
+			"BIGFLEET_BOOTSTRAP_SECRET="+s.secret),
+		"--addr", s.addr,
+		"--metrics-addr", s.metricsAddr,
+		"--provider", providerName,
+		"--zone", zone,
+		"--substrate", "instances",
+		"--scaleway-backend", "scaleway",
+		"--image", "debian_bookworm",
+		"--agent-install", "image",
+		"--seed-count", strconv.Itoa(slots),
+		"--state", s.path("state.db"),
+		"--tls-cert", s.certs.serverCrt,
+		"--tls-key", s.certs.serverKey,
+		"--tls-ca", s.certs.ca,
+		"--bootstrap-addr", s.channelAddr,
+		"--bootstrap-endpoint", "https://"+s.channelAddr,
+		"--bootstrap-tls-cert", s.certs.serverCrt,
+		"--bootstrap-tls-key", s.certs.serverKey,
+		"--bootstrap-ca", s.certs.ca)
+	return err
+}
+
+func (s *stage) launch(name string, env []string, args ...string) (*process, error) {
+	return launch(name, filepath.Join(s.bin, name), s.path(name+".log"), env, args)
+}
+
+// path names a file of this play.
+func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
+
+// check returns an error when a program that should run has exited.
+func (s *stage) check() error {
+	for _, p := range s.running() {
+		if err := p.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// running lists the programs that should run, in the order of their start.
+func (s *stage) running() []*process {
+	var list []*process
+	for _, p := range []*process{s.cloud, s.provider} {
+		if p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// killProvider is kill -9.
+func (s *stage) killProvider() {
+	s.provider.kill()
+	s.provider = nil
+}
+
+// strike stops what runs, the provider first so that it can take its leave of
+// the cloud, and then ends whatever hosts a broken fake cloud left behind.
+func (s *stage) strike() error {
+	var errs []error
+	if s.provider != nil {
+		errs = append(errs, s.provider.stop())
+	}
+	if s.cloud != nil {
+		errs = append(errs, s.cloud.stop())
+	}
+	s.provider, s.cloud = nil, nil
+	left, err := s.hosts()
+	errs = append(errs, err)
+	for _, pid := range left {
+		errs = append(errs, fmt.Errorf("a host's process was left behind and is killed: pid %d", pid), syscall.Kill(pid, syscall.SIGKILL))
+	}
+	return errors.Join(errs...)
+}
+
+// hosts lists the processes that stand for the cloud's servers.
+func (s *stage) hosts() ([]int, error) {
+	var known []int
+	for _, p := range s.running() {
+		known = append(known, p.cmd.Process.Pid)
+	}
+	return strays(s.path("hosts"), known...)
+}
+
+// logs lists the log files that exist.
+func (s *stage) logs() []string {
+	var found []string
+	for _, name := range []string{"fakecloud.log", "scaleway.log"} {
+		if _, err := os.Stat(s.path(name)); err == nil {
+			found = append(found, s.path(name))
+		}
+	}
+	return found
+}
