@@ -91,19 +91,21 @@ func checkMediaType(r *request) error {
 func (s *Server) accept(r *request, ack *command.Ack) (o *offer, first bool) {
 	now := sighting(r)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	b := s.mailboxes[r.machine]
-	if b == nil {
-		return nil, false // forgotten since the request was admitted
+	if b == nil { // forgotten since the request was admitted
+		s.mu.Unlock()
+		return nil, false
 	}
-	s.sight(b, r, now)
-	if o := b.offered; o != nil && o.id == ack.CommandID {
-		return s.settle(b, ack.OK, s.clean(r.machine, o, ack.Error)), true
+	news := b.sight(now)
+	switch {
+	case b.offered != nil && b.offered.id == ack.CommandID:
+		o, first = s.settle(b, ack.OK, s.clean(r.machine, b.offered, ack.Error)), true
+	case b.reported != nil && b.reported.id == ack.CommandID:
+		o = b.reported
 	}
-	if o := b.reported; o != nil && o.id == ack.CommandID {
-		return o, false
-	}
-	return nil, false
+	s.mu.Unlock()
+	s.tell(r, now, news)
+	return o, first
 }
 
 // clean cuts the secrets of the machine out of the host's words.

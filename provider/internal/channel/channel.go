@@ -39,8 +39,7 @@ type Options struct {
 	// Secret is the key of every machine's token. Required.
 	Secret token.Secret
 	// Known says whether the id is one of our machines. Required. Called on
-	// every request, also on ones that nobody authorised yet: it must be cheap,
-	// and must not call back into the Server.
+	// every request, also on ones that nobody authorised yet: it must be cheap.
 	Known func(machineID string) bool
 	// Settled says whether the outcome of the command is on record already, so
 	// that a host that never saw our answer may stop repeating its report.

@@ -100,15 +100,25 @@ func (s *Server) LastContact(machineID string) (Sighting, bool) {
 	return b.sighting, true
 }
 
+// news is what a sighting brought that is worth a line in the log.
+type news struct {
+	first  bool // since the mailbox was made
+	cloned bool
+	clones int // to be logged; 0 when a line came out lately
+}
+
 // sight records a sighting and wakes who waits for it.
-func (b *mailbox) sight(now Sighting) (cloned bool) {
-	cloned = b.boots.see(now.Boot, now.At)
+func (b *mailbox) sight(now Sighting) news {
+	n := news{first: b.sighting.At.IsZero(), cloned: b.boots.see(now.Boot, now.At)}
+	if n.cloned {
+		n.clones, _ = b.boots.log.due()
+	}
 	b.sighting = now
 	if b.heard != nil {
 		close(b.heard)
 		b.heard = nil
 	}
-	return cloned
+	return n
 }
 
 // Forget drops the machine's mailbox: its command, whose Deliver ends with

@@ -75,28 +75,30 @@ func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
 
 // take records the sighting and returns the pending command, or parks the poll
 // when there is none.
-func (s *Server) take(r *request, park bool) (*handed, *parkedPoll) {
+func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 	now := sighting(r)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	b := s.mailboxes[r.machine]
-	if b == nil {
-		return nil, nil // forgotten since the request was admitted
-	}
-	s.sight(b, r, now)
-	if b.offered != nil && !knows(b.sighting, b.offered.kind) {
-		s.refuseUnknownKind(b)
-	}
-	if b.offered != nil {
-		h := s.hand(b.offered)
-		return &h, nil
-	}
-	if !park {
+	if b == nil { // forgotten since the request was admitted
+		s.mu.Unlock()
 		return nil, nil
 	}
-	b.wakeParked(nil) // most likely a connection that died without our notice
-	b.parked = &parkedPoll{wake: make(chan handed, 1)}
-	return nil, b.parked
+	news := b.sight(now)
+	if b.offered != nil && !knows(now, b.offered.kind) {
+		s.refuseUnknownKind(b)
+	}
+	switch {
+	case b.offered != nil:
+		handing := s.hand(b.offered)
+		h = &handing
+	case park:
+		b.wakeParked(nil) // most likely a connection that died without our notice
+		p = &parkedPoll{wake: make(chan handed, 1)}
+		b.parked = p
+	}
+	s.mu.Unlock()
+	s.tell(r, now, news)
+	return h, p
 }
 
 // unpark ends the parking of a poll and returns the command that reached it
@@ -142,20 +144,18 @@ func (s *Server) isReleased() bool {
 	}
 }
 
-// sight records the sighting and tells of a clone once in a while. Callers hold
-// s.mu.
-func (s *Server) sight(b *mailbox, r *request, now Sighting) {
-	if b.sighting.At.IsZero() {
+// tell logs what is worth knowing about a sighting.
+func (s *Server) tell(r *request, now Sighting, n news) {
+	if n.first {
 		s.log.DebugContext(r.Context(), "heard from a host for the first time in the life of this process",
 			telemetry.KeyMachine, r.machine, telemetry.KeyVersion, now.Version, telemetry.KeyRemote, r.RemoteAddr)
 	}
-	if !b.sight(now) {
-		return
+	if n.cloned {
+		s.metrics.clones.Inc()
 	}
-	s.metrics.clones.Inc()
-	if n, ok := b.boots.log.due(); ok {
+	if n.clones > 0 {
 		s.log.WarnContext(r.Context(), "two hosts use one machine's token; was its image taken from a running host? Delete the host that is not the machine's",
-			telemetry.KeyMachine, r.machine, telemetry.KeyBoot, now.Boot, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n)
+			telemetry.KeyMachine, r.machine, telemetry.KeyBoot, now.Boot, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n.clones)
 	}
 }
 

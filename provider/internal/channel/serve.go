@@ -45,7 +45,7 @@ func (s *Server) ListenAndServe(ctx context.Context, addr string, conf *tls.Conf
 // ln. conf holds the certificate; no version below TLS 1.3 is spoken whatever
 // it says.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) error {
-	if conf == nil || (len(conf.Certificates) == 0 && conf.GetCertificate == nil && conf.GetConfigForClient == nil) {
+	if conf == nil || (len(conf.Certificates) == 0 && conf.GetCertificate == nil) {
 		return errors.Join(errors.New("bootstrap channel: no certificate; set --bootstrap-tls-cert and --bootstrap-tls-key"), ln.Close())
 	}
 	srv := s.httpServer(conf)
@@ -64,16 +64,22 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	defer cancel()
 	err := srv.Shutdown(grace)
 	if err != nil {
-		err = fmt.Errorf("bootstrap channel: requests in flight were cut off after %s: %w", s.limits.ShutdownTimeout, errors.Join(err, srv.Close()))
+		err = fmt.Errorf("requests in flight were cut off after %s: %w", s.limits.ShutdownTimeout, errors.Join(err, srv.Close()))
 	}
-	<-served // http.ErrServerClosed, as we closed it
-	return err
+	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
+		err = errors.Join(err, serveErr)
+	}
+	if err != nil {
+		return fmt.Errorf("bootstrap channel: %w", err)
+	}
+	return nil
 }
 
 func (s *Server) httpServer(conf *tls.Config) *http.Server {
 	conf = conf.Clone()
 	conf.MinVersion = tls.VersionTLS13
 	conf.MaxVersion = 0
+	conf.GetConfigForClient = nil // could bring older versions back
 	// No WriteTimeout and no ReadTimeout: they would end long polls. answer and
 	// limitBody set deadlines where something moves.
 	return &http.Server{
@@ -101,6 +107,7 @@ type errorLog struct {
 	thin thinner
 }
 
+// Handle implements slog.Handler.
 func (l *errorLog) Handle(ctx context.Context, rec slog.Record) error {
 	n, ok := l.thin.due()
 	if !ok {
