@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"bigfleet-providers/provider/internal/fakecloud"
+)
+
+const usage = `Usage: fakecloud [flags]
+
+Serves a stand-in for Scaleway's API (Instances, Block Storage, Marketplace) over
+an inventory in memory, with the timings of the real one. Everything is gone when
+it stops. It speaks plain HTTP: do not expose it.
+
+  GET /debug/servers   every server, with its state
+  GET /debug/volumes   every volume
+  GET /debug/leaks     what still bills and has no server
+
+Flags:
+`
+
+// drainTime bounds how long open requests may take to finish at the end.
+const drainTime = 5 * time.Second
+
+// run serves until ctx is done, then lets open requests finish.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := pflag.NewFlagSet("fakecloud", pflag.ContinueOnError)
+	flags.SetOutput(stdout)
+	flags.SortFlags = false
+	addr := flags.String("addr", "127.0.0.1:8042", "`host:port` to listen on; port 0 picks a free one")
+	scale := flags.Float64("scale", 1, "factor on every delay: 1 as recorded, 0.02 in a hurry, 0 none at all")
+	verbose := flags.BoolP("verbose", "v", false, "log every request, not only what becomes of servers")
+	flags.Usage = func() { _, _ = fmt.Fprint(stdout, usage, flags.FlagUsages()) }
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return nil
+	case err != nil:
+		return err
+	case flags.NArg() > 0:
+		return fmt.Errorf("argument %q: fakecloud takes flags only, see --help", flags.Arg(0))
+	case *scale < 0 || math.IsNaN(*scale) || math.IsInf(*scale, 0):
+		return fmt.Errorf("--scale %g: must be a number of at least 0", *scale)
+	}
+
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale})
+	defer cloud.Close()
+
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return fmt.Errorf("--addr: %w", err)
+	}
+	greet(stdout, listener.Addr())
+	return serve(ctx, listener, cloud.Handler())
+}
+
+func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	err := server.Shutdown(drain)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close() // what is still open then waits on a scripted delay
+	}
+	<-served
+	return err
+}
+
+// greet tells how to point the vendor's clients here; the key is the fake's
+// own and opens nothing else.
+func greet(w io.Writer, addr net.Addr) {
+	_, _ = fmt.Fprintf(w, `fakecloud listens on %[1]s. For scw, Terraform and anything on Scaleway's SDK:
+
+export SCW_API_URL=http://%[1]s
+export SCW_ACCESS_KEY=%[2]s
+export SCW_SECRET_KEY=%[3]s
+export SCW_DEFAULT_ORGANIZATION_ID=%[4]s
+export SCW_DEFAULT_PROJECT_ID=%[5]s
+export SCW_DEFAULT_REGION=fr-par
+export SCW_DEFAULT_ZONE=fr-par-1
+`, addr, fakecloud.DefaultAccessKey, fakecloud.DefaultSecretKey, fakecloud.DefaultOrganizationID, fakecloud.DefaultProjectID)
+}

@@ -1,0 +1,27 @@
+// Package fakecloud is an HTTP server that speaks Scaleway's public API as far
+// as a fleet of Instances needs it: Instances v1, Block Storage v1 (and
+// v1alpha1, which has the same bodies), Marketplace v2 and the gateway's
+// /metadata, over one inventory in memory. The vendor's own clients work
+// against it when SCW_API_URL names it.
+//
+// Bodies, status codes, headers, paging, filters, the state machine and its
+// timings follow recordings of the real API; a comment marks each place where
+// no recording exists and the answer is inferred. What a machine fleet can get
+// wrong is kept on purpose: names are not unique, a server that goes leaves its
+// network volumes behind, a power-on claims stock only when it happens, user
+// data set after the first power-on reaches nobody.
+//
+// The pieces:
+//
+//	server.go     routes, the life of one request, headers, the record of calls
+//	auth.go       keys, permission sets, project visibility
+//	errors.go     every error body
+//	faults.go     the switchboard: which call fails, how, and how often
+//	inventory.go  what exists, and the indexes that keep lists cheap
+//	states.go     the state machine; timers.go owns every pending transition
+//	instances_*.go, volumes.go, block.go, marketplace.go, catalog.go: the products
+//	inspect.go    the inventory as Go values and as /debug pages
+//
+// One mutex guards everything. It is held for map look-ups and small copies,
+// never for encoding or for I/O.
+package fakecloud

@@ -1,0 +1,279 @@
+package fakecloud
+
+import (
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+type createServerBody struct {
+	Name              string
+	CommercialType    string `json:"commercial_type"`
+	Image             string
+	Volumes           map[string]volumeTemplate
+	DynamicIPRequired *bool    `json:"dynamic_ip_required"`
+	PublicIP          string   `json:"public_ip"`
+	PublicIPs         []string `json:"public_ips"`
+	BootType          string   `json:"boot_type"`
+	Organization      string
+	Project           string
+	Tags              []string
+	SecurityGroup     string `json:"security_group"`
+	PlacementGroup    string `json:"placement_group"`
+	Protected         bool
+}
+
+type volumeTemplate struct {
+	ID         string
+	Name       string
+	Size       uint64
+	VolumeType string `json:"volume_type"`
+	Boot       bool
+}
+
+// createServer makes a stopped server: there is no field here that starts one,
+// and nothing that keeps a second request from making a second server.
+func (c *Cloud) createServer(q *request) (*response, error) {
+	var in createServerBody
+	if err := q.decode(&in); err != nil {
+		return nil, err
+	}
+	if err := in.missing(); err != nil {
+		return nil, err
+	}
+	project, err := q.project(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	p := c.types.find(q.zone, in.CommercialType)
+	if p == nil { // inferred: no answer for an unknown or retired type is recorded
+		return nil, invalid(constraint("commercial_type", "not a valid value"))
+	}
+	img, err := c.imageFor(q.zone, in.Image, p)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := c.freeIPs(q, append(in.PublicIPs, in.PublicIP))
+	if err != nil {
+		return nil, err
+	}
+	group, err := c.groupFor(q, project, in.SecurityGroup)
+	if err != nil {
+		return nil, err
+	}
+	if err := placement(in.PlacementGroup); err != nil {
+		return nil, err
+	}
+	plan, err := c.planVolumes(q, in.Volumes, img, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.withinQuota(p); err != nil {
+		return nil, err
+	}
+	switch in.BootType {
+	case "":
+		in.BootType = "local"
+	case "local", "rescue":
+	default:
+		return nil, invalid(constraint("boot_type", "not a valid value"))
+	}
+
+	s := &server{
+		object: c.inv.newObject(in.Name, q.zone, project, in.Tags), hostname: hostname(in.Name),
+		product: p, image: img, state: StateStopped, protected: in.Protected, bootType: in.BootType,
+		wantsIP: in.DynamicIPRequired == nil && len(ips) == 0 || in.DynamicIPRequired != nil && *in.DynamicIPRequired,
+		volumes: map[string]*volume{}, userData: map[string][]byte{}, group: group, mac: randomMAC("de:00:00"),
+	}
+	for _, v := range plan {
+		if v.existing == nil {
+			v.existing = c.newVolume(v.name, q.zone, project, v.kind, v.size, nil)
+		}
+		c.attach(v.existing, s, v.slot)
+		v.existing.boot = v.boot
+	}
+	for _, ip := range ips {
+		c.attachIP(ip, s)
+	}
+	group.servers[s.id] = s
+	c.inv.servers[s.id] = s
+	c.inv.zone(q.zone).servers.add(s)
+	c.log.Info("server made", "id", s.id, "name", s.name, "type", p.name, "zone", s.zone)
+	return created(c.serverEnvelope(s))
+}
+
+func (in *createServerBody) missing() error {
+	var details []errorDetail
+	if in.Name == "" {
+		details = append(details, required("name"))
+	}
+	if in.CommercialType == "" {
+		details = append(details, required("commercial_type"))
+	}
+	if in.Image == "" && len(in.Volumes) == 0 {
+		details = append(details, required("image"), required("volumes"))
+	}
+	if details == nil {
+		return nil
+	}
+	return invalid(details...)
+}
+
+func (c *Cloud) withinQuota(p *product) error {
+	quota, limited := c.quotas[p.name]
+	if !limited {
+		return nil
+	}
+	n := 0
+	for _, s := range c.inv.servers {
+		if s.product == p {
+			n++
+		}
+	}
+	if n < quota {
+		return nil
+	}
+	return quotaExceeded("cp_servers_type_"+strings.ReplaceAll(p.name, "-", "_"), quota, n)
+}
+
+// placement knows no groups: a UUID is one that does not exist.
+func placement(id string) error {
+	switch {
+	case id == "":
+		return nil
+	case uuid.Validate(id) != nil:
+		return invalid(constraint("placement_group", "not a valid value"))
+	default:
+		return notFound(resPlacement, id)
+	}
+}
+
+func (c *Cloud) freeIPs(q *request, ids []string) ([]*flexibleIP, error) {
+	var out []*flexibleIP
+	for _, id := range ids {
+		if id == "" {
+			continue
+		}
+		ip, err := c.flexibleIP(q, id)
+		if err != nil {
+			return nil, err
+		}
+		if ip.server != nil {
+			return nil, stillInUse("IP is attached to another server")
+		}
+		out = append(out, ip)
+	}
+	return out, nil
+}
+
+// plannedVolume is a volume that a create will attach, judged before anything
+// is made.
+type plannedVolume struct {
+	slot, name, kind string
+	size             uint64
+	boot             bool
+	existing         *volume
+}
+
+// planVolumes turns the request's volumes into what the API makes of them. The
+// root, slot 0, comes from the image unless it names a volume.
+func (c *Cloud) planVolumes(q *request, in map[string]volumeTemplate, img *image, p *product) ([]*plannedVolume, error) {
+	if _, given := in["0"]; !given && img != nil {
+		in = maps.Clone(in)
+		if in == nil {
+			in = map[string]volumeTemplate{}
+		}
+		in["0"] = volumeTemplate{}
+	}
+	var plan []*plannedVolume
+	for _, slot := range slices.Sorted(maps.Keys(in)) {
+		if !slices.Contains(volumeSlots, slot) {
+			return nil, invalid(constraint("volumes", "an instance takes at most 16 volumes, with keys 0 to 15"))
+		}
+		t := in[slot]
+		v := &plannedVolume{slot: slot, name: t.Name, kind: t.VolumeType, size: t.Size, boot: t.Boot}
+		plan = append(plan, v)
+		if t.ID != "" {
+			existing, err := c.anyVolume(q, t.ID)
+			if err != nil {
+				return nil, err
+			}
+			if err := attachable(existing, nil); err != nil {
+				return nil, err
+			}
+			v.existing, v.kind, v.size = existing, existing.kind, existing.size
+			continue
+		}
+		if slot == "0" && img != nil {
+			if err := v.fromImage(img, p); err != nil {
+				return nil, err
+			}
+		}
+		if v.size == 0 {
+			return nil, invalid(required("volumes." + slot + ".size"))
+		}
+	}
+	return plan, fits(plan, p)
+}
+
+func (v *plannedVolume) fromImage(img *image, p *product) error {
+	kind, base := kindNetwork, "sbs_snapshot"
+	if img.local {
+		kind, base = kindLocal, "unified"
+	}
+	if v.kind == "" {
+		v.kind = kind
+	}
+	if v.kind != kind {
+		return legacyInvalid(fmt.Sprintf("cannot create a volume of type %s from a base of type %s", v.kind, base))
+	}
+	least := img.rootSize()
+	switch {
+	case v.size == 0 && img.local:
+		v.size = max(p.localMax, least)
+	case v.size == 0:
+		v.size = least
+	case v.size < least:
+		return invalid(constraint("volumes.0.size", fmt.Sprintf("the root volume needs at least %d bytes", least)))
+	}
+	if v.name == "" {
+		v.name = img.displayName
+		if !img.local {
+			v.name += "_sbs_volume_0"
+		}
+	}
+	return nil
+}
+
+// fits checks kinds and sizes against what the type can hold.
+func fits(plan []*plannedVolume, p *product) error {
+	var local, scratch uint64
+	for _, v := range plan {
+		switch v.kind {
+		case kindLocal:
+			local += v.size
+		case kindScratch:
+			scratch += v.size
+		case kindNetwork:
+		default: // b_ssd and what never was
+			return invalid(constraint("volumes."+v.slot+".volume_type", "not a valid value"))
+		}
+	}
+	if local > p.localMax {
+		return invalid(constraint("volumes", fmt.Sprintf("%s takes at most %d bytes of l_ssd, %d asked for", p.name, p.localMax, local)))
+	}
+	if scratch > p.scratchMax {
+		return invalid(constraint("volumes", fmt.Sprintf("%s takes at most %d bytes of scratch, %d asked for", p.name, p.scratchMax, scratch)))
+	}
+	return nil
+}
+
+func randomMAC(prefix string) string {
+	var b [3]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return fmt.Sprintf("%s:%02x:%02x:%02x", prefix, b[0], b[1], b[2])
+}

@@ -1,0 +1,211 @@
+package fakecloud
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// maxBody bounds a request; the largest legitimate one is user data, for which
+// no limit of the real API is recorded and clients keep below 128 KB.
+const maxBody = 1 << 20
+
+var zoneFormat = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}-[0-9]{1,2}$`)
+
+// route is one call of the API.
+type route struct {
+	name       string // "VERB /path", as in the Route constants
+	public     bool   // needs no key
+	permission permission
+	spaced     bool // JSON as Instances v1 writes it
+	handle     func(*Cloud, *request) (*response, error)
+}
+
+// request is what a handler sees. Handlers run with the Cloud's lock held.
+type request struct {
+	*http.Request
+	key     *Key
+	zone    string
+	id      string // the {id} of the path
+	query   url.Values
+	body    []byte
+	outcome Outcome
+}
+
+// response is a success; one without body has no content type.
+type response struct {
+	status      int
+	header      http.Header
+	body        any    // encoded as JSON
+	text        []byte // sent as it is, when contentType is set
+	contentType string
+}
+
+func ok(body any) (*response, error) { return &response{status: http.StatusOK, body: body}, nil }
+func created(body any) (*response, error) {
+	return &response{status: http.StatusCreated, body: body}, nil
+}
+func noContent() (*response, error) { return &response{status: http.StatusNoContent}, nil }
+
+// decode reads the JSON body.
+func (q *request) decode(into any) error {
+	if err := json.Unmarshal(q.body, into); err != nil {
+		return invalid(errorDetail{ArgumentName: "body", Reason: "format", HelpMessage: err.Error()})
+	}
+	return nil
+}
+
+func (c *Cloud) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Server", "Scaleway API Gateway (fr-par-3;edge03)")
+	h.Set("X-Request-Id", uuid.NewString())
+	h.Set("Strict-Transport-Security", "max-age=63072000")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	c.mux.ServeHTTP(w, r)
+}
+
+// serve answers one call of a route: fault, key, right, handler, fault again.
+func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
+	q := &request{Request: r, zone: r.PathValue("zone"), id: r.PathValue("id"), query: r.URL.Query()}
+	status := 0
+	defer func() {
+		c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: rt.name, Status: status})
+		c.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status))
+	}()
+	var err error
+	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		status = http.StatusRequestEntityTooLarge
+		http.Error(w, "request body: "+err.Error(), status)
+		return
+	}
+
+	fault := c.faults.take(Request{Route: rt.name, Zone: q.zone, ID: q.id, Query: q.query, Body: q.body, Action: actionOf(rt, q.body)})
+	if fault == nil {
+		fault = &Fault{}
+	}
+	q.outcome = fault.Outcome
+	lost := fault.Reply != nil || fault.Hangup
+	var reply *Reply
+	if !lost || fault.Commit {
+		reply = c.answer(rt, q)
+	}
+	if fault.Delay > 0 {
+		select {
+		case <-time.After(fault.Delay):
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+	switch {
+	case fault.Hangup:
+		panic(http.ErrAbortHandler) // net/http closes the connection without an answer
+	case fault.Reply != nil:
+		reply = fault.Reply
+	}
+	status = reply.Status
+	reply.write(w)
+}
+
+// answer runs the call and encodes what comes out.
+func (c *Cloud) answer(rt *route, q *request) *Reply {
+	resp, err := c.dispatch(rt, q)
+	if err != nil {
+		return errorReply(err, rt.spaced)
+	}
+	reply := &Reply{Status: resp.status, Header: resp.header, ContentType: resp.contentType, Body: string(resp.text)}
+	if resp.body != nil {
+		body, err := encode(resp.body, rt.spaced)
+		if err != nil {
+			c.log.Error("cannot encode an answer", "route", rt.name, "error", err)
+			return Unavailable()
+		}
+		reply.ContentType, reply.Body = "application/json", string(body)
+	}
+	return reply
+}
+
+func (c *Cloud) dispatch(rt *route, q *request) (*response, error) {
+	key, err := c.authorize(rt, q.Header.Get("X-Auth-Token"))
+	if err != nil {
+		return nil, err
+	}
+	q.key = key
+	if q.PathValue("zone") != "" && !zoneFormat.MatchString(q.zone) {
+		return nil, invalid(constraint("zone", "not a valid value"))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, &apiError{status: http.StatusServiceUnavailable, body: errorBody{Message: "internal error"}}
+	}
+	return rt.handle(c, q)
+}
+
+func errorReply(err error, spaced bool) *Reply {
+	var ae *apiError
+	if !errors.As(err, &ae) {
+		return Unavailable()
+	}
+	body, err := encode(ae.body, spaced)
+	if err != nil {
+		return Unavailable()
+	}
+	if ae.body.Message == "" && ae.body.Type == "" {
+		body = nil
+	}
+	contentType := ae.contentType
+	if contentType == "" {
+		contentType = "application/json"
+	}
+	return &Reply{Status: ae.status, ContentType: contentType, Body: string(body)}
+}
+
+func (r *Reply) write(w http.ResponseWriter) {
+	h := w.Header()
+	for k, v := range r.Header {
+		h[k] = v
+	}
+	// A nil entry stops net/http from guessing a type: the recorded 429 has none.
+	h["Content-Type"] = nil
+	if r.ContentType != "" {
+		h.Set("Content-Type", r.ContentType)
+	}
+	if r.Status != http.StatusNoContent {
+		h.Set("Content-Length", strconv.Itoa(len(r.Body)))
+	}
+	w.WriteHeader(r.Status)
+	// A client that went away is its own problem: there is nobody to tell.
+	_, _ = io.WriteString(w, r.Body)
+}
+
+// pagePath is the path of a Link header: what follows the zone.
+func (q *request) pagePath() string {
+	_, rest, _ := strings.Cut(q.URL.Path, "/zones/"+q.zone)
+	return rest
+}
+
+func (c *Cloud) unknownRoute(w http.ResponseWriter, r *http.Request) {
+	c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Status: http.StatusNotFound})
+	http.Error(w, "404 page not found", http.StatusNotFound)
+}
+
+// metadata is the gateway's description of itself, which list calls of the SDK
+// ask for.
+func (c *Cloud) metadata(*request) (*response, error) {
+	return ok(struct {
+		Platform  string `json:"platform"`
+		Partition string `json:"partition"`
+		Domain    string `json:"domain"`
+	}{"external", "scw", "scw.eu"})
+}
