@@ -55,10 +55,12 @@ func read(tx *bbolt.Tx, s *Store) error {
 }
 
 func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
-	meta := tx.Bucket([]byte(metaBucket))
-	if meta == nil || tx.Bucket([]byte(machinesBucket)) == nil || tx.Bucket([]byte(marksBucket)) == nil {
-		return nil, errors.New("is a bbolt database but not a state file; check the path")
+	for _, b := range []string{metaBucket, machinesBucket, marksBucket} {
+		if tx.Bucket([]byte(b)) == nil {
+			return nil, fmt.Errorf("is another program's database, or damaged: bucket %q is missing; check the path, or %s", b, recovery)
+		}
 	}
+	meta := tx.Bucket([]byte(metaBucket))
 	value := func(key string) ([]byte, error) {
 		v, err := open(metaBucket, key, meta.Get([]byte(key)))
 		if err != nil {

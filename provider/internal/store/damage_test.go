@@ -1,0 +1,231 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
+
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// sample writes a state file with branch pages, overflow pages, a free list and
+// an inline bucket, and returns its bytes and records.
+func sample(t *testing.T) ([]byte, []machine.Record) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "state")
+	s, err := Open(Options{Path: path, View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inParallel(t, 160, func(i int) error {
+		_, err := s.Do(t.Context(), fmt.Sprintf("machine-%03d", i), func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next := cur.Clone()
+			next.State, next.Cluster = machine.Idle, "cluster"
+			size := 100
+			if i%50 == 0 {
+				size = 9000
+			}
+			next.Metadata = map[string]string{"key": strings.Repeat("x", size)}
+			return next, machine.Visible, nil
+		})
+		return err
+	})
+	for i := range 20 {
+		must(t, s, fmt.Sprintf("machine-%03d", i*7), gone)
+	}
+	must(t, s, "ghost", mark("s", 1, 1, machine.Private))
+	recs := records(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data, recs
+}
+
+func records(s *Store) []machine.Record {
+	var out []machine.Record
+	s.Records(func(r machine.Record) bool { out = append(out, r); return true })
+	return out
+}
+
+// checkDamaged opens a file of the given bytes: all must be there, and go on
+// working, or the refusal must be one line that names the file and the way out.
+func checkDamaged(t *testing.T, what string, data []byte, want []machine.Record) (refused bool) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(Options{Path: path, View: view})
+	if err != nil {
+		if msg := err.Error(); strings.Contains(msg, "\n") || !strings.Contains(msg, path) ||
+			!strings.Contains(msg, recovery) && !strings.Contains(msg, "newer") {
+			t.Errorf("%s: error %q", what, msg)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: the file was touched: %v", what, err)
+		}
+		return true
+	}
+	if d := cmp.Diff(want, records(s)); d != "" {
+		t.Errorf("%s: opened with other records (-want +got):\n%s", what, d)
+	}
+	if _, err := s.Do(t.Context(), "another", to(machine.Speculative)); err != nil {
+		t.Errorf("%s: opened, then: %v", what, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("%s: opened, then: %v", what, err)
+	}
+	return false
+}
+
+func TestTruncatedFileIsRefused(t *testing.T) {
+	data, recs := sample(t)
+	if checkDamaged(t, "nothing", data, recs) {
+		t.Fatal("the intact file was refused")
+	}
+	for _, n := range []int{0, 1, 100, 4095, 4096, 4097, 8192, len(data) / 2} {
+		if !checkDamaged(t, fmt.Sprintf("cut to %d", n), data[:n], recs) {
+			t.Errorf("cut to %d bytes: opened", n)
+		}
+	}
+}
+
+func TestFlippedBytesAreRefusedOrHarmless(t *testing.T) {
+	data, recs := sample(t)
+	const page = 4096
+	refused := 0
+	flip := func(at int, bits byte) {
+		bad := bytes.Clone(data)
+		bad[at] ^= bits
+		if checkDamaged(t, fmt.Sprintf("byte %d of page %d xor %#x", at%page, at/page, bits), bad, recs) {
+			refused++
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for p := range len(data) / page {
+		// The header and the first entries, where the structure is; then anywhere.
+		for _, at := range []int{0, 8, 10, 12, 16, 20, 24, 28, 32, 40, 56, 64, 72} {
+			flip(p*page+at, 1<<random.IntN(8))
+		}
+		for range 3 {
+			flip(p*page+random.IntN(page), byte(1+random.IntN(255)))
+		}
+	}
+	if refused == 0 {
+		t.Error("no damage was noticed")
+	}
+}
+
+func TestMixedUpPagesAreRefusedOrHarmless(t *testing.T) {
+	data, recs := sample(t)
+	const page = 4096
+	n := len(data) / page
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 60 {
+		from, to := random.IntN(n), random.IntN(n)
+		bad := bytes.Clone(data)
+		copy(bad[to*page:(to+1)*page], data[from*page:])
+		checkDamaged(t, fmt.Sprintf("page %d copied over page %d", from, to), bad, recs)
+		clear(bad[to*page : (to+1)*page])
+		checkDamaged(t, fmt.Sprintf("page %d zeroed", to), bad, recs)
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	if err := start(t, path).Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		v := append(make([]byte, sumBytes), 0, 0, 0, schemaVersion+8)
+		return tx.Bucket([]byte(metaBucket)).Put([]byte(versionKey), sign(metaBucket, versionKey, v))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(Options{Path: path})
+	if err == nil || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 1;") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestForeignFilesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	db, err := bbolt.Open(other, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("x")); return err })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, bytes.Repeat([]byte("not a database\n"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{other, text, dir, filepath.Join(dir, "missing", "state")} {
+		if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+func TestSecondOpenerIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	s := start(t, path)
+	must(t, s, "a", to(machine.Idle))
+	begin := time.Now()
+	_, err := Open(Options{Path: path})
+	if err == nil || !strings.Contains(err.Error(), "another process") || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	must(t, s, "b", to(machine.Idle))
+}
+
+func TestNewFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state")
+	s := start(t, path)
+	if !s.Fresh() {
+		t.Error("a new file is not fresh")
+	}
+	instance := s.Instance()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v, %v", entries, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v", info.Mode(), err)
+	}
+	s = start(t, path)
+	if s.Fresh() || s.Instance() != instance {
+		t.Error("the second start did not find the first one's file")
+	}
+	if start(t, "").Instance() == start(t, "").Instance() {
+		t.Error("two stores in memory have one instance id")
+	}
+}

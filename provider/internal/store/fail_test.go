@@ -1,0 +1,153 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// failing is a disk whose next writes fail.
+type failing struct {
+	persister
+	next chan error
+}
+
+func (f *failing) write(b *batch, evicted []string) error {
+	select {
+	case err := <-f.next:
+		return err
+	default:
+		return f.persister.write(b, evicted)
+	}
+}
+
+// startFailing opens a store on a file whose writes fail as told.
+func startFailing(t *testing.T, path string) (*Store, chan error) {
+	t.Helper()
+	s := start(t, path)
+	next := make(chan error, 1)
+	// The committer reads disk only for a request, and none came yet.
+	s.disk = &failing{s.disk, next}
+	return s, next
+}
+
+func wantUnavailable(t *testing.T, err error, because string) {
+	t.Helper()
+	var refused *machine.Error
+	if !errors.As(err, &refused) || refused.Code != machine.Unavailable || !strings.Contains(refused.Text, because) {
+		t.Errorf("got error %v, want Unavailable because of %q", err, because)
+	}
+}
+
+func TestFullDiskRefusesAndRecovers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	s, next := startFailing(t, path)
+	must(t, s, "a", to(machine.Idle))
+	before := s.List(Filter{})
+
+	next <- classify(fmt.Errorf("x: %w", &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC}))
+	_, err := s.Do(t.Context(), "a", to(machine.Configuring))
+	wantUnavailable(t, err, "no space left")
+	next <- classify(&fs.PathError{Op: "write", Path: path, Err: syscall.EDQUOT})
+	_, err = s.Do(t.Context(), "b", mark("s", 1, 1, machine.Private))
+	wantUnavailable(t, err, "no space left")
+	after := s.List(Filter{Since: before.Revision})
+	if len(after.Views) != 0 || string(after.Revision) != string(before.Revision) || s.Stats().Unknown != 0 || s.Err() != nil {
+		t.Errorf("a failed write changed something: %q, %+v, %v", after.Views, s.Stats(), s.Err())
+	}
+
+	if rec := must(t, s, "a", to(machine.Configuring)); rec.Revision != 2 {
+		t.Errorf("revision %d after a failed write, want 2", rec.Revision)
+	}
+}
+
+func TestFailedSyncBreaksTheStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	s, next := startFailing(t, path)
+	must(t, s, "a", to(machine.Idle))
+	// A number that means a full disk when a page is written means nothing when
+	// a sync failed.
+	next <- classify(syscall.ENOSPC)
+	_, err := s.Do(t.Context(), "a", to(machine.Configuring))
+	wantUnavailable(t, err, "restart")
+	select {
+	case <-s.Done():
+	default:
+		t.Fatal("a store with a failed sync is not done")
+	}
+	_, err = s.Do(t.Context(), "a", to(machine.Configuring))
+	wantUnavailable(t, err, "restart")
+	if s.Err() == nil {
+		t.Error("Err is nil")
+	}
+	wantPage(t, s.List(Filter{}), "a IDLE ")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantPage(t, start(t, path).List(Filter{}), "a IDLE ")
+}
+
+// TestFullFileSystem fills a real, small file system below the store.
+func TestFullFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no small file system: mount: %v", err)
+	}
+	path := filepath.Join(dir, "state")
+	s, err := Open(Options{Path: path, View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The store must be closed before the unmount, and t.Cleanup runs last in
+	// first out, after TempDir's own.
+	defer func() {
+		if err := errors.Join(s.Close(), syscall.Unmount(dir, 0)); err != nil {
+			t.Error(err)
+		}
+	}()
+	big := func(size int) machine.Mutation {
+		return func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next := cur.Clone()
+			next.State = machine.Idle
+			next.Metadata = map[string]string{"x": strings.Repeat("x", size)}
+			return next, machine.Visible, nil
+		}
+	}
+	acked := 0
+	for i := 0; err == nil; i++ {
+		if _, err = s.Do(t.Context(), fmt.Sprint(i), big(30_000)); err == nil {
+			acked++
+		}
+		if i > 100 {
+			t.Fatal("3 MB went into 1 MB")
+		}
+	}
+	wantUnavailable(t, err, "no space left")
+	if s.Err() != nil || s.Size() != acked || acked == 0 {
+		t.Fatalf("%d acknowledged, %d there, broken: %v", acked, s.Size(), s.Err())
+	}
+	// Space comes back when machines go, and the store goes on as it was.
+	for i := range acked {
+		if _, err := s.Do(t.Context(), fmt.Sprint(i), gone); err != nil && i > 3 {
+			t.Fatalf("remove %d: %v", i, err)
+		}
+	}
+	must(t, s, "after", big(10))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := s.Size()
+	s, err = Open(Options{Path: path, View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Size() != want {
+		t.Errorf("%d machines after a restart, want %d", s.Size(), want)
+	}
+}

@@ -1,0 +1,247 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	diff "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// model is the store as a plain map.
+type model struct {
+	machines map[string]machine.Record
+	marks    map[string]map[string]machine.Mark
+	head     uint64
+}
+
+func (m *model) list(states []machine.State, most int, since uint64) (ids []string, revision uint64) {
+	var all []machine.Record
+	for _, r := range m.machines {
+		if r.Revision > since && (len(states) == 0 || slices.Contains(states, r.State)) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b machine.Record) int { return cmp.Compare(a.Revision, b.Revision) })
+	revision = m.head
+	if most > 0 && len(all) > most {
+		all = all[:most]
+		revision = all[most-1].Revision
+	}
+	for _, r := range all {
+		ids = append(ids, string(view(&r)))
+	}
+	return ids, revision
+}
+
+// TestAgainstModel runs random calls, lists and restarts against the model.
+func TestAgainstModel(t *testing.T) {
+	base := t.TempDir()
+	var runs atomic.Int64
+	rapid.Check(t, func(t *rapid.T) {
+		path := filepath.Join(base, fmt.Sprint(runs.Add(1)))
+		open := func() *Store {
+			s, err := Open(Options{Path: path, View: view})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := open()
+		defer func() {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		m := model{machines: map[string]machine.Record{}, marks: map[string]map[string]machine.Mark{}}
+		cursors := []uint64{0}
+		id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+		state := rapid.Custom(func(t *rapid.T) machine.State { return machine.State(rapid.IntRange(1, 8).Draw(t, "state")) })
+		seq := int64(0)
+
+		check := func(id string, got machine.Record, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, ok := m.machines[id]
+			if !ok {
+				want = machine.Record{ID: id, Marks: m.marks[id]}
+			}
+			if d := diff.Diff(want, got); d != "" {
+				t.Fatalf("%s (-want +got):\n%s", id, d)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"move": func(t *rapid.T) {
+				id, to_ := id.Draw(t, "id"), state.Draw(t, "state")
+				later := rapid.Bool().Draw(t, "later")
+				do := s.Do
+				if later {
+					do = s.DoLater
+				}
+				got, err := do(t.Context(), id, to(to_))
+				m.head++
+				want, ok := m.machines[id]
+				if !ok {
+					want = machine.Record{ID: id, Marks: m.marks[id]}
+					delete(m.marks, id)
+				}
+				want.State, want.Revision = to_, m.head
+				m.machines[id] = want
+				check(id, got, err)
+			},
+			"mark": func(t *rapid.T) {
+				id := id.Draw(t, "id")
+				seq++
+				got, err := s.Do(t.Context(), id, mark("s", 1, seq, machine.Private))
+				marks := map[string]machine.Mark{"s": {Epoch: 1, Sequence: seq}}
+				if rec, ok := m.machines[id]; ok {
+					rec.Marks = marks
+					m.machines[id] = rec
+				} else {
+					m.marks[id] = marks
+				}
+				check(id, got, err)
+			},
+			"remove": func(t *rapid.T) {
+				id := id.Draw(t, "id")
+				got, err := s.Do(t.Context(), id, gone)
+				if rec, ok := m.machines[id]; ok {
+					delete(m.machines, id)
+					if len(rec.Marks) > 0 {
+						m.marks[id] = rec.Marks
+					}
+				}
+				check(id, got, err)
+			},
+			"list": func(t *rapid.T) {
+				var states []machine.State
+				if rapid.Bool().Draw(t, "filter") {
+					states = rapid.SliceOfN(state, 1, 3).Draw(t, "states")
+				}
+				most := rapid.IntRange(0, 4).Draw(t, "max")
+				since := rapid.SampledFrom(cursors).Draw(t, "since")
+				page := s.List(Filter{States: states, Max: most, Since: s.cursor(since)})
+				want, revision := m.list(states, most, since)
+				if d := diff.Diff(append([]string{}, want...), texts(page)); d != "" {
+					t.Fatalf("list since %d (-want +got):\n%s", since, d)
+				}
+				if got, ok := s.revision(page.Revision); !ok || got != revision {
+					t.Fatalf("revision %d, want %d", got, revision)
+				}
+				cursors = append(cursors, revision)
+			},
+			"restart": func(t *rapid.T) {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				s = open()
+			},
+			"": func(t *rapid.T) {
+				stats := s.Stats()
+				if stats.Machines != len(m.machines) || stats.Unknown != len(m.marks) || stats.Revision != m.head {
+					t.Fatalf("stats %+v, model %+v", stats, m)
+				}
+				for id, want := range m.machines {
+					got, _, ok := s.Get(id)
+					if d := diff.Diff(want, got); !ok || d != "" {
+						t.Fatalf("Get(%s): %t (-want +got):\n%s", id, ok, d)
+					}
+				}
+			},
+		})
+	})
+}
+
+// TestReadersSeeOneRevision lets readers follow deltas while many goroutines
+// write: whoever applies every delta in turn must end with the full list, and
+// never sees a machine go back.
+func TestReadersSeeOneRevision(t *testing.T) {
+	s := start(t, filepath.Join(t.TempDir(), "state"))
+	counted := func(cur machine.Record) (machine.Record, machine.Change, error) {
+		next := cur.Clone()
+		n := 0
+		if cur.Cluster != "" {
+			if _, err := fmt.Sscan(cur.Cluster, &n); err != nil {
+				return cur, machine.Unchanged, err
+			}
+		}
+		next.State, next.Cluster = machine.Idle, fmt.Sprint(n+1)
+		return next, machine.Visible, nil
+	}
+
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for reader := range 4 {
+		most := reader * 3 // 0: no cap
+		readers.Go(func() {
+			var since []byte
+			seen := map[string]int{}
+			read := func() int {
+				page := s.List(Filter{Since: since, Max: most})
+				since = page.Revision
+				for _, v := range page.Views {
+					var id, state string
+					var n int
+					if _, err := fmt.Sscan(string(v), &id, &state, &n); err != nil {
+						t.Error(err)
+					}
+					if n <= seen[id] {
+						t.Errorf("%s went from %d to %d", id, seen[id], n)
+					}
+					seen[id] = n
+					if rec, _, ok := s.Get(id); !ok || rec.Cluster < "1" {
+						t.Errorf("Get(%s) = %+v, %t", id, rec, ok)
+					}
+				}
+				return len(page.Views)
+			}
+			for done := false; !done; {
+				select {
+				case <-stop:
+					done = true
+				default:
+				}
+				read()
+			}
+			for read() > 0 { // what is left after the last write
+			}
+			s.Records(func(r machine.Record) bool {
+				if fmt.Sprint(seen[r.ID]) != r.Cluster {
+					t.Errorf("%s: the deltas ended at %d, the record says %s", r.ID, seen[r.ID], r.Cluster)
+				}
+				return true
+			})
+		})
+	}
+	inParallel(t, 3000, func(i int) error {
+		do := s.Do
+		if i%3 == 0 {
+			do = s.DoLater
+		}
+		_, err := do(t.Context(), fmt.Sprintf("m-%d", i%40), counted)
+		return err
+	})
+	close(stop)
+	readers.Wait()
+
+	total := 0
+	s.Records(func(r machine.Record) bool {
+		n := 0
+		if _, err := fmt.Sscan(r.Cluster, &n); err != nil {
+			t.Error(err)
+		}
+		total += n
+		return true
+	})
+	if stats := s.Stats(); total != 3000 || stats.Revision != 3000 || stats.Decisions != 3000 || stats.Batches >= 3000 {
+		t.Errorf("%d changes arrived, stats %+v", total, stats)
+	}
+}
