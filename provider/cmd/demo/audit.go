@@ -6,16 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 )
 
+// thing is what the audit needs to know of a server, a volume or an address:
+// enough to find it.
+type thing struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Zone string `json:"zone"`
+}
+
 // inventory is what the fake cloud holds, by its own word.
 type inventory struct {
-	Servers int
-	Leaks   []string // what no server owns: volumes, addresses
+	servers []thing
+	volumes []thing
+	leaks   []thing // what bills and belongs to no server, addresses included
 }
 
 // audit asks the three that can know, provider, cloud and operating system,
@@ -56,11 +65,14 @@ func (p *play) audit(ctx context.Context) (string, error) {
 // empty returns an error that names what is left.
 func (i inventory) empty() error {
 	var errs []error
-	if i.Servers != 0 {
-		errs = append(errs, fmt.Errorf("the cloud still has %d servers", i.Servers))
+	for _, s := range i.servers {
+		errs = append(errs, fmt.Errorf("the cloud still has server %s (%s) in %s", s.Name, s.ID, s.Zone))
 	}
-	if len(i.Leaks) != 0 {
-		errs = append(errs, fmt.Errorf("the cloud still has, and bills: %s", strings.Join(i.Leaks, ", ")))
+	for _, v := range i.volumes {
+		errs = append(errs, fmt.Errorf("the cloud still has volume %s (%s) in %s", v.Name, v.ID, v.Zone))
+	}
+	for _, l := range i.leaks {
+		errs = append(errs, fmt.Errorf("the cloud bills what no server uses: %s %s (%s) in %s", l.Kind, l.Name, l.ID, l.Zone))
 	}
 	return errors.Join(errs...)
 }
@@ -87,10 +99,9 @@ func (p *play) fetch(ctx context.Context, page string, into any) error {
 
 // count asks the cloud what it has.
 func (p *play) count(ctx context.Context) (inventory, error) {
-	var servers []json.RawMessage
-	var leaks []string
-	err := errors.Join(p.fetch(ctx, "servers", &servers), p.fetch(ctx, "leaks", &leaks))
-	return inventory{Servers: len(servers), Leaks: leaks}, err
+	var i inventory
+	err := errors.Join(p.fetch(ctx, "servers", &i.servers), p.fetch(ctx, "volumes", &i.volumes), p.fetch(ctx, "leaks", &i.leaks))
+	return i, err
 }
 
 // cloudReady waits until the fake cloud answers.

@@ -122,10 +122,14 @@ func (p *play) create(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if count.Servers != p.want {
-		return "", fmt.Errorf("%d machines are IDLE and the cloud has %d servers", p.want, count.Servers)
+	hosts, err := p.stage.hosts()
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("%d machines, %d servers at the cloud, an agent on each", p.want, count.Servers), nil
+	if len(count.servers) != p.want || len(hosts) < p.want {
+		return "", fmt.Errorf("%d machines are IDLE, and there are %d servers at the cloud and %d processes that stand for them", p.want, len(count.servers), len(hosts))
+	}
+	return fmt.Sprintf("%d machines, %d servers at the cloud, %d volumes, an agent's process on each", p.want, len(count.servers), len(count.volumes)), nil
 }
 
 // fence makes calls that must be refused and looks whether anything changed.
