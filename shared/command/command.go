@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -32,6 +34,11 @@ const (
 	HeaderVersion = "Bigfleet-Agent-Version"
 	HeaderKinds   = "Bigfleet-Agent-Kinds"
 	HeaderBoot    = "Bigfleet-Agent-Boot"
+	// HeaderHave names the command that the agent is working on. A provider
+	// that knows it treats a poll as if that command were not pending, so that
+	// the blob is not sent again and again while a hook runs; to one that does
+	// not, the agent polls at a slower pace.
+	HeaderHave = "Bigfleet-Agent-Have"
 
 	// MediaType is the content type of commands and acks.
 	MediaType = "application/json"
@@ -41,7 +48,7 @@ const (
 // bootstrap_blob; the others bound what either side must hold.
 const (
 	MaxBlobBytes  = 1 << 20          // a decoded bootstrap blob
-	MaxIDBytes    = 256              // machine_id, cluster_id, command_id
+	MaxIDBytes    = 256              // machine_id, cluster_id, command_id, provider_id, node_name
 	MaxAckBytes   = 64 << 10         // a whole ack body
 	MaxErrorBytes = 4 << 10          // Ack.Error
 	MaxWait       = 60 * time.Second // a long poll; longer waits are cut to it
@@ -101,6 +108,7 @@ func (c *Command) Validate() error {
 	if len(c.Blob) > MaxBlobBytes {
 		errs = append(errs, fmt.Errorf("blob: %d bytes, the limit is %d", len(c.Blob), MaxBlobBytes))
 	}
+	errs = append(errs, checkText("provider_id", c.ProviderID), checkText("node_name", c.NodeName))
 	if c.GraceSeconds < 0 {
 		errs = append(errs, fmt.Errorf("grace_seconds: %d is negative", c.GraceSeconds))
 	}
@@ -132,17 +140,30 @@ func (a *Ack) Validate() error {
 }
 
 func checkID(field, v string) error {
-	switch {
-	case v == "":
+	if v == "" {
 		return fmt.Errorf("%s: missing", field)
+	}
+	return checkText(field, v)
+}
+
+// checkText refuses what cannot be an environment variable of a hook or would
+// break a log line.
+func checkText(field, v string) error {
+	switch {
 	case len(v) > MaxIDBytes:
 		return fmt.Errorf("%s: %d bytes, the limit is %d", field, len(v), MaxIDBytes)
+	case !utf8.ValidString(v):
+		return fmt.Errorf("%s: not UTF-8", field)
+	case strings.ContainsFunc(v, unicode.IsControl):
+		return fmt.Errorf("%s: has a control character", field)
 	}
 	return nil
 }
 
 // DecodeCommand reads a command as the agent does: unknown fields are skipped.
-// It reads at most MaxCommandBytes and validates the result.
+// It reads at most MaxCommandBytes and validates the result. A command that is
+// readable but not valid is returned beside the error, so that it can be
+// refused by its id.
 func DecodeCommand(r io.Reader) (*Command, error) {
 	var c Command
 	if err := decode(r, MaxCommandBytes, false, &c); err != nil {
@@ -152,7 +173,8 @@ func DecodeCommand(r io.Reader) (*Command, error) {
 }
 
 // DecodeAck reads an ack as the provider does: unknown fields and trailing
-// data are errors. It reads at most MaxAckBytes and validates the result.
+// data are errors. It reads at most MaxAckBytes and validates the result; an
+// ack that is not valid is returned beside the error.
 func DecodeAck(r io.Reader) (*Ack, error) {
 	var a Ack
 	if err := decode(r, MaxAckBytes, true, &a); err != nil {

@@ -66,15 +66,36 @@ var ErrMismatch = errors.New("token does not belong to the machine")
 // presented text may use the standard or the URL alphabet, padded or not.
 func Verify(s Secret, machineID, presented string) error {
 	want := sum(s, machineID)
-	text := strings.TrimRight(presented, "=")
-	text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
-	got, err := base64.RawStdEncoding.DecodeString(text)
+	got, err := Decode(presented)
 	// The comparison runs on undecodable input too, so that bad base64 costs
 	// the same work as a wrong token.
 	if !hmac.Equal(want, got) || err != nil {
 		return ErrMismatch
 	}
 	return nil
+}
+
+// ErrMalformed says that a text is not a token of any machine. It does not
+// quote the text.
+var ErrMalformed = fmt.Errorf("not a token: want %d bytes in base64", sha256.Size)
+
+var oneAlphabet = strings.NewReplacer("-", "+", "_", "/")
+
+// Decode returns the raw bytes of a token in any base64 alphabet, padded or
+// not. It judges the form only; Verify judges the content.
+func Decode(presented string) ([]byte, error) {
+	text := strings.TrimSuffix(presented, "=")
+	switch {
+	case len(text) != base64.RawStdEncoding.EncodedLen(sha256.Size):
+		return nil, ErrMalformed
+	case strings.ContainsAny(text, "\r\n"): // the decoder would skip them
+		return nil, ErrMalformed
+	}
+	raw, err := base64.RawStdEncoding.Strict().DecodeString(oneAlphabet.Replace(text))
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	return raw, nil
 }
 
 func sum(s Secret, machineID string) []byte {

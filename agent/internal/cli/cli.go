@@ -1,0 +1,113 @@
+// Package cli is the command line of bigfleet-agent.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"bigfleet-providers/agent"
+	"bigfleet-providers/agent/internal/systemd"
+)
+
+const usage = `bigfleet-agent carries out the provider's commands on this host.
+
+Usage:
+  bigfleet-agent [command] [flags]
+
+Commands:
+  run      work until SIGTERM (the default); a running hook is left to the next agent
+  status   show what the running agent does, since when, and its last results
+  check    test configuration, clock, network, TLS and token; exit 1 when something fails
+  version  print the version
+
+Flags:
+`
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitFault = 1
+	exitUsage = 2
+)
+
+// Main runs the command line and returns the exit code. args is without the
+// program's name.
+func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
+	flags := pflag.NewFlagSet("bigfleet-agent", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are printed below, once
+	config := flags.String("config", agent.DefaultConfigPath, "configuration file, readable by its owner alone")
+	debug := flags.Bool("debug", false, "log at debug level")
+	err := flags.Parse(args)
+	help := usage + flags.FlagUsages()
+	if errors.Is(err, pflag.ErrHelp) {
+		return printed(fmt.Fprint(stdout, help))
+	}
+	if err == nil && flags.NArg() > 1 {
+		err = fmt.Errorf("one command at a time, got %q", flags.Args())
+	}
+	name := "run"
+	if flags.NArg() == 1 {
+		name = flags.Arg(0)
+	}
+	if err == nil {
+		switch name {
+		case "run":
+			err = run(ctx, *config, version, *debug, stderr)
+		case "status":
+			err = status(*config, stdout)
+		case "check":
+			err = check(ctx, *config, version, stdout)
+		case "version":
+			return printed(fmt.Fprintln(stdout, "bigfleet-agent", version))
+		case "help":
+			return printed(fmt.Fprint(stdout, help))
+		default:
+			err = fmt.Errorf("unknown command %q", name)
+			return usageFault(stderr, err)
+		}
+	} else {
+		return usageFault(stderr, err)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "bigfleet-agent:", err) // nowhere else to say it
+		return exitFault
+	}
+	return exitOK
+}
+
+func usageFault(stderr io.Writer, err error) int {
+	_, _ = fmt.Fprintf(stderr, "bigfleet-agent: %v (see bigfleet-agent --help)\n", err) // nowhere else to say it
+	return exitUsage
+}
+
+func printed(_ int, err error) int {
+	if err != nil {
+		return exitFault
+	}
+	return exitOK
+}
+
+func run(ctx context.Context, path, version string, debug bool, stderr io.Writer) error {
+	cfg, err := agent.LoadConfig(path)
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	notifier := systemd.New(log)
+	return agent.Run(ctx, cfg, agent.Options{
+		Log: log, Notifier: notifier, Watchdog: notifier.Interval(), StatusFile: cfg.StatusFile(), Version: version,
+	})
+}

@@ -1,0 +1,267 @@
+package hook
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where the hook is looked for when the configuration names none.
+const (
+	OperatorPath = "/opt/bigfleet/bootstrap"
+	PackagePath  = "/usr/lib/bigfleet-agent/bootstrap"
+)
+
+// keepRuns is how many run directories stay: a daemon that a hook left may hold
+// its standard error, which must be reachable to be trimmed.
+const keepRuns = 16
+
+// Host runs the hook of this host. Its methods may be called from many
+// goroutines, for one command at a time.
+type Host struct {
+	Path       string // the hook; "" looks at OperatorPath, then PackagePath
+	RuntimeDir string // on tmpfs, private to root
+	Token      string // cut out of what a hook prints
+	Runner     Runner
+	Log        *slog.Logger
+
+	warnOnce sync.Once
+}
+
+// Find returns the hook that would run.
+func (h *Host) Find() (string, error) {
+	paths := []string{OperatorPath, PackagePath}
+	if h.Path != "" {
+		paths = []string{h.Path}
+	}
+	var errs []error
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, fmt.Errorf("hook: %s does not exist", path))
+			continue
+		case err != nil:
+			return "", fmt.Errorf("hook: %w", err)
+		case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
+			return "", fmt.Errorf("hook: %s is not an executable file (chmod 0755 it)", path)
+		}
+		return path, nil
+	}
+	return "", fmt.Errorf("%w: install the bigfleet-agent package, or put the cluster's hook at %s", errors.Join(errs...), paths[0])
+}
+
+// Run starts the hook and waits for it. The error, if any, is fit for an ack: it
+// has the last lines of the hook's standard error and no secret. When ctx ends
+// everything the hook started is killed, but see ErrStopping.
+func (h *Host) Run(ctx context.Context, call Call) error {
+	path, err := h.Find()
+	if err != nil {
+		return err
+	}
+	job := h.job(call)
+	job.Path = path
+	if err := h.prepare(&job, call); err != nil {
+		return fmt.Errorf("hook %s: prepare %s: %w", call.Verb, job.Dir, err)
+	}
+	if err := h.Runner.Start(job); err != nil {
+		return errors.Join(fmt.Errorf("hook %s: start %s: %w", call.Verb, path, err), removeBlob(job))
+	}
+	err = h.follow(ctx, job, call)
+	if errors.Is(err, ErrLost) {
+		return fmt.Errorf("hook %s: its supervising shell was killed", call.Verb)
+	}
+	return err
+}
+
+// Resume waits for a run that an earlier agent began. ErrLost says that its
+// result cannot be known; nothing of it is alive then.
+func (h *Host) Resume(ctx context.Context, call Call) error {
+	job := h.job(call)
+	if _, err := os.Stat(job.Dir); err != nil {
+		return ErrLost
+	}
+	// The blob may be known from the earlier run only; it is needed to cut it
+	// out of the output.
+	if blob, err := os.ReadFile(blobPath(job)); err == nil && len(call.Command.Blob) == 0 {
+		call.Command.Blob = blob
+	}
+	return h.follow(ctx, job, call)
+}
+
+func (h *Host) follow(ctx context.Context, job Job, call Call) error {
+	status, err := h.Runner.Wait(ctx, job)
+	if errors.Is(err, ErrStopping) {
+		return err
+	}
+	if err == nil && status == 0 {
+		return removeBlob(job)
+	}
+	if err == nil {
+		err = fmt.Errorf("hook %s: exit status %d", call.Verb, status)
+	} else if !errors.Is(err, ErrLost) {
+		err = fmt.Errorf("hook %s: killed: %w", call.Verb, err)
+	}
+	// The run failed: what it started must not go on beside another attempt.
+	stopErr := h.Runner.Stop(job)
+	text, tailErr := tail(stderrPath(job), NewRedactor(h.Token, call.Command.Blob))
+	if tailErr == nil && text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	if errors.Is(tailErr, fs.ErrNotExist) {
+		tailErr = nil
+	}
+	return errors.Join(err, stopErr, tailErr, removeBlob(job))
+}
+
+// Tidy trims what earlier hooks' daemons still write. It is cheap and meant to
+// be called now and then.
+func (h *Host) Tidy() {
+	files, err := filepath.Glob(filepath.Join(h.runsDir(), "*", "stderr"))
+	if err != nil {
+		return // only for a malformed pattern
+	}
+	for _, path := range files {
+		if err := trim(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			h.Log.Warn("a hook's output cannot be trimmed", "path", path, "error", err)
+		}
+	}
+}
+
+func (h *Host) runsDir() string { return filepath.Join(h.RuntimeDir, "runs") }
+
+func (h *Host) job(call Call) Job {
+	sum := sha256.Sum256([]byte(call.Command.CommandID))
+	name := hex.EncodeToString(sum[:8]) + "-" + string(call.Verb) + "-" + strconv.Itoa(call.Attempt)
+	return Job{Dir: filepath.Join(h.runsDir(), name), Verb: call.Verb, ID: call.Command.CommandID, Env: environment(call)}
+}
+
+// prepare makes the run's directory anew.
+func (h *Host) prepare(job *Job, call Call) error {
+	if err := os.MkdirAll(h.runsDir(), 0o700); err != nil {
+		return err
+	}
+	h.warnOnce.Do(func() {
+		if ok, err := OnTmpfs(h.RuntimeDir); err != nil || !ok {
+			h.Log.Warn("the runtime directory is not on tmpfs: the blob touches a disk", "dir", h.RuntimeDir, "error", err)
+		}
+	})
+	if err := h.prune(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(job.Dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(job.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(idPath(*job), []byte(job.ID), 0o600); err != nil {
+		return err
+	}
+	if call.Verb != Configure {
+		return nil
+	}
+	job.Stdin = blobPath(*job)
+	job.Env = append(job.Env, "BIGFLEET_BLOB_FILE="+job.Stdin)
+	return os.WriteFile(job.Stdin, call.Command.Blob, 0o600)
+}
+
+// prune ends what may still run, though the journal knows nothing of it or it
+// was only a check: there is one run at a time and it is about to begin. It
+// removes every blob and all but the newest directories.
+func (h *Host) prune() error {
+	entries, err := os.ReadDir(h.runsDir())
+	if err != nil {
+		return err
+	}
+	type run struct {
+		dir string
+		at  time.Time
+	}
+	var runs []run
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		runs = append(runs, run{filepath.Join(h.runsDir(), e.Name()), info.ModTime()})
+	}
+	slices.SortFunc(runs, func(a, b run) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.dir, b.dir)) })
+	var errs []error
+	for i, r := range runs {
+		job := Job{Dir: r.dir}
+		if !h.Runner.Ended(job) {
+			id, err := os.ReadFile(idPath(job))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			job.ID = string(id)
+			errs = append(errs, h.Runner.Stop(job))
+		}
+		errs = append(errs, removeBlob(job))
+		if i >= keepRuns-1 {
+			errs = append(errs, os.RemoveAll(r.dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func idPath(job Job) string   { return filepath.Join(job.Dir, "command") }
+func blobPath(job Job) string { return filepath.Join(job.Dir, "blob") }
+
+func removeBlob(job Job) error {
+	if err := os.Remove(blobPath(job)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the blob's file stays: %w", err)
+	}
+	return nil
+}
+
+// environment is everything that a hook sees; the agent's own environment names
+// the service manager's sockets, which are not a hook's business.
+func environment(call Call) []string {
+	env := []string{
+		"BIGFLEET_CLUSTER_ID=" + call.Command.ClusterID,
+		"BIGFLEET_MACHINE_ID=" + call.Command.MachineID,
+		"BIGFLEET_NODE_NAME=" + call.Command.NodeName,
+		"BIGFLEET_PROVIDER_ID=" + call.Command.ProviderID,
+		"BIGFLEET_GRACE_SECONDS=" + strconv.FormatInt(call.Command.GraceSeconds, 10),
+		"BIGFLEET_COMMAND_ID=" + call.Command.CommandID,
+		"BIGFLEET_ATTEMPT=" + strconv.Itoa(call.Attempt),
+		"HOME=/root",
+		"LANG=C.UTF-8",
+		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+	}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// OnTmpfs tells whether dir, or the nearest parent that exists, is in memory.
+func OnTmpfs(dir string) (bool, error) {
+	var fsys unix.Statfs_t
+	err := unix.Statfs(dir, &fsys)
+	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		err = unix.Statfs(dir, &fsys)
+	}
+	if err != nil {
+		return false, err
+	}
+	return fsys.Type == unix.TMPFS_MAGIC || fsys.Type == unix.RAMFS_MAGIC, nil
+}

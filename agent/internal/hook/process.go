@@ -1,0 +1,257 @@
+package hook
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	look       = 100 * time.Millisecond // how often a run is looked at
+	claimWait  = 2 * time.Second        // for a shell between its claim and its pid
+	politeness = 5 * time.Second        // between TERM and KILL
+	killWait   = 2 * time.Second        // for a killed group to be gone
+)
+
+// supervisor is the script that owns a run. See the package comment.
+//
+//go:embed supervisor.sh
+var supervisor string
+
+// Processes runs hooks as plain processes, each in a process group of its own.
+// Its zero value is ready; all methods may be called from many goroutines.
+type Processes struct {
+	mu       sync.Mutex
+	children map[string]chan struct{} // by Job.Dir; closed when the child was reaped
+}
+
+// Start implements Runner.
+func (p *Processes) Start(job Job) error {
+	cmd := exec.Command("/bin/sh", "-c", supervisor, "bigfleet-hook", job.Dir, job.Path, string(job.Verb))
+	cmd.Env = job.Env
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Files and no pipes: the hook must be able to write after the agent died,
+	// and a background child that holds a pipe would delay the result.
+	stderr, err := os.OpenFile(stderrPath(job), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer stderr.Close() //nolint:errcheck // written by the child only
+	cmd.Stderr = stderr
+	if job.Stdin != "" {
+		stdin, err := os.Open(job.Stdin)
+		if err != nil {
+			return err
+		}
+		defer stdin.Close() //nolint:errcheck // read by the child only
+		cmd.Stdin = stdin
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	reaped := make(chan struct{})
+	p.mu.Lock()
+	if p.children == nil {
+		p.children = map[string]chan struct{}{}
+	}
+	p.children[job.Dir] = reaped
+	p.mu.Unlock()
+	// Ends with the child. An agent that stops leaves it behind, as it leaves
+	// the child.
+	go func() {
+		defer close(reaped)
+		_ = cmd.Wait() // the status file tells the outcome, also to the next agent
+		p.mu.Lock()
+		delete(p.children, job.Dir)
+		p.mu.Unlock()
+	}()
+	return nil
+}
+
+// Wait implements Runner.
+func (p *Processes) Wait(ctx context.Context, job Job) (int, error) {
+	p.mu.Lock()
+	reaped := p.children[job.Dir] // nil blocks for ever: not our child
+	p.mu.Unlock()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	begun := time.Now()
+	for {
+		alive := p.alive(job, begun)
+		if status, ok, err := readStatus(job); ok || err != nil {
+			return status, err
+		}
+		if !alive {
+			return 0, ErrLost
+		}
+		// A file that a daemon may hold is trimmed here as well as by Tidy.
+		if err := trim(stderrPath(job)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-reaped:
+			reaped = nil
+		case <-tick.C:
+		}
+	}
+}
+
+// alive tells whether the run's supervisor runs. A run without a claim is
+// claimed here, so that a supervisor that comes late ends without running the
+// hook.
+func (p *Processes) alive(job Job, begun time.Time) bool {
+	p.mu.Lock()
+	_, child := p.children[job.Dir]
+	p.mu.Unlock()
+	if child {
+		return true
+	}
+	pid, err := readPid(job)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		claim, err := os.OpenFile(pidPath(job), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return errors.Is(err, fs.ErrExist) // lost the race: look again
+		}
+		_, err = claim.WriteString("0\n")
+		return errors.Join(err, claim.Close()) != nil
+	case err != nil:
+		return time.Since(begun) < claimWait
+	}
+	return isSupervisor(pid, job)
+}
+
+// Ended implements Runner.
+func (p *Processes) Ended(job Job) bool {
+	_, ended, err := readStatus(job)
+	return ended || err != nil
+}
+
+// Stop implements Runner.
+func (p *Processes) Stop(job Job) error {
+	pid, err := p.claimedPid(job)
+	if err != nil || pid == 0 {
+		return err
+	}
+	for _, s := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGTERM, politeness}, {syscall.SIGKILL, killWait}} {
+		if !ownsGroup(pid, job) {
+			return nil
+		}
+		if err := syscall.Kill(-pid, s.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("kill the hook's process group %d: %w", pid, err)
+		}
+		for end := time.Now().Add(s.wait); time.Now().Before(end); time.Sleep(look / 4) {
+			if !ownsGroup(pid, job) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the hook's process group %d is alive after SIGKILL (a process in uninterruptible sleep: look at its storage)", pid)
+}
+
+// claimedPid returns the run's process group, 0 when it has none. It waits a
+// moment for a supervisor that was just started.
+func (p *Processes) claimedPid(job Job) (int, error) {
+	for begun := time.Now(); ; time.Sleep(look / 4) {
+		pid, err := readPid(job)
+		if err == nil {
+			return pid, nil
+		}
+		if !p.alive(job, begun) {
+			return 0, nil
+		}
+		if time.Since(begun) > claimWait {
+			return 0, fmt.Errorf("the hook's supervisor does not start: %w", err)
+		}
+	}
+}
+
+func pidPath(job Job) string    { return filepath.Join(job.Dir, "pid") }
+func statusPath(job Job) string { return filepath.Join(job.Dir, "status") }
+func stderrPath(job Job) string { return filepath.Join(job.Dir, "stderr") }
+
+func readPid(job Job) (int, error) { return readNumber(pidPath(job)) }
+
+// readStatus returns the hook's exit status if it has ended.
+func readStatus(job Job) (status int, ended bool, err error) {
+	status, err = readNumber(statusPath(job))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	return status, err == nil, err
+}
+
+func readNumber(path string) (int, error) {
+	body, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(body)))
+}
+
+// isSupervisor tells whether pid is the run's supervisor and not a process that
+// got its number later.
+func isSupervisor(pid int, job Job) bool {
+	argv, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err == nil && bytes.Contains(argv, []byte("\x00"+job.Dir+"\x00"))
+}
+
+// ownsGroup tells whether the process group pgid has a living process that
+// belongs to the job's command. A number that another group got later does not.
+func ownsGroup(pgid int, job Job) bool {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	mark := []byte("BIGFLEET_COMMAND_ID=" + job.ID)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || !inGroup(pid, pgid) {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && (isSupervisor(pid, job) || containsEntry(env, mark)) {
+			return true
+		}
+	}
+	return false
+}
+
+func containsEntry(env, entry []byte) bool {
+	for e := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.Equal(e, entry) {
+			return true
+		}
+	}
+	return false
+}
+
+// inGroup reads the process group out of /proc/PID/stat, see proc_pid_stat(5).
+// Zombies do not count.
+func inGroup(pid, pgid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	// The name in parentheses may itself hold spaces and parentheses.
+	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
+	fields := strings.Fields(string(rest)) // state, ppid, pgrp, …
+	return found && len(fields) > 2 && fields[0] != "Z" && fields[2] == strconv.Itoa(pgid)
+}

@@ -1,0 +1,31 @@
+package hook
+
+import "context"
+
+// Job is a prepared run.
+type Job struct {
+	Dir   string // the run's directory; it exists and identifies the run
+	Path  string // the hook
+	Verb  Verb
+	Env   []string
+	Stdin string // a file, or "" for none
+	ID    string // command id
+}
+
+// Runner starts jobs and follows them. A job outlives the runner that started
+// it: Wait and Stop work for jobs of an earlier process too.
+type Runner interface {
+	// Start starts the job. It is called at most once for a Dir.
+	Start(Job) error
+	// Wait blocks until the job's hook ended or ctx does and returns the exit
+	// status, or ErrLost when it cannot be known. It does not wait for what the
+	// hook left running.
+	Wait(context.Context, Job) (int, error)
+	// Ended tells whether the job's hook ended by itself, so that what it left
+	// running is meant to run.
+	Ended(Job) bool
+	// Stop kills everything that the job started and has not left its group,
+	// politely first, and returns when it is gone. It takes a few seconds at
+	// most.
+	Stop(Job) error
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"bigfleet-providers/agent/internal/poll"
+	"bigfleet-providers/shared/command"
+)
+
+// turnSlice is how often a pausing main loop shows that it is alive.
+const turnSlice = 5 * time.Second
+
+// failure logs err, with what an operator needs to find its cause, and pauses
+// before the next try: as long as the provider asked for, else longer each time.
+func (a *agent) failure(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	var status *poll.StatusError
+	if errors.As(err, &status) {
+		a.contact(status.Date)
+		// A provider that restarts, or has too many at once, is no failure.
+		if status.RetryAfter > 0 && (status.Code == http.StatusServiceUnavailable || status.Code == http.StatusTooManyRequests) {
+			a.log.Debug("the provider asks to come back later", "after", status.RetryAfter)
+			a.show("waiting as the provider asked", "")
+			a.sleep(ctx, status.RetryAfter)
+			return
+		}
+	}
+	err = poll.Explain(err, time.Now(), a.seen)
+	pause := a.pause.NextBackOff()
+	// The same failure at the same place is said once, then at debug level: a
+	// provider that is away for a day must not fill the log.
+	level := a.log.Debug
+	if class := poll.Class(err); class != a.failed {
+		a.failed, level = class, a.log.Warn
+	}
+	level("no contact with the provider, trying again for ever", "error", err, "pause", pause.Round(time.Millisecond))
+	a.show("retrying", err.Error())
+	a.sleep(ctx, pause)
+}
+
+// success ends a row of failures.
+func (a *agent) success() {
+	if a.failed != "" {
+		a.log.Info("in contact with the provider again")
+		a.failed = ""
+	}
+	a.pause.Reset()
+	if a.work != nil {
+		a.show(a.work.doing, "")
+	} else {
+		a.show("polling", "")
+	}
+}
+
+// contact notes the provider's clock.
+func (a *agent) contact(date time.Time) {
+	a.status.LastContact = time.Now()
+	if !date.IsZero() {
+		a.seen = date
+	}
+}
+
+// jitter spreads agents that were set off together.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d+1)
+}
+
+// sleep pauses for d, but not past the end of ctx or of the work, whose result
+// is reported first.
+func (a *agent) sleep(ctx context.Context, d time.Duration) {
+	var ended <-chan struct{}
+	if a.work != nil {
+		ended = a.work.ended.Done()
+	}
+	for end := time.Now().Add(d); d > 0; d = time.Until(end) {
+		if a.opt.Watchdog > 0 {
+			d = min(d, turnSlice, a.opt.Watchdog/4)
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-ctx.Done():
+		case <-ended:
+		case <-timer.C:
+			a.opt.Notifier.Watchdog()
+			continue
+		}
+		timer.Stop()
+		return
+	}
+}
+
+// ackError makes text fit an ack.
+func ackError(text string) string {
+	text = strings.ToValidUTF8(text, "?")
+	for len(text) > command.MaxErrorBytes {
+		_, size := utf8.DecodeLastRuneInString(text[:command.MaxErrorBytes+1])
+		text = text[:command.MaxErrorBytes+1-max(size, 1)]
+	}
+	return cmp.Or(text, "failed without a reason")
+}

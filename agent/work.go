@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bigfleet-providers/shared/command"
+)
+
+// work is a command that is being carried out, in a goroutine of its own. ack
+// belongs to that goroutine until ended is done.
+type work struct {
+	id     string
+	doing  string // for a Status
+	cancel context.CancelCauseFunc
+	ended  context.Context
+	ack    *command.Ack // nil when the agent stopped or the result is lost
+}
+
+// stop ends the work and waits for it.
+func (w *work) stop(cause error) {
+	w.cancel(cause)
+	<-w.ended.Done()
+}
+
+// errDeadline is the context's cause when a command ran out of time.
+var errDeadline = errors.New("the command's deadline passed")
+
+// begin starts to carry out the command of rec, which either is new, or was
+// begun by an earlier agent or an earlier boot. delivered says that the provider
+// just sent it, with its blob.
+func (a *agent) begin(ctx context.Context, rec Record, deadline time.Time, delivered bool) {
+	rec.Deadline = sinceBoot() + time.Until(deadline)
+	// Not the child of ctx: the end of the agent must be told from the end of
+	// the command by its cause.
+	workCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	workCtx, stopTimer := context.WithDeadlineCause(workCtx, deadline, errDeadline)
+	ended, end := context.WithCancel(context.Background())
+	w := &work{
+		id: rec.Command.CommandID, cancel: cancel, ended: ended,
+		doing: fmt.Sprintf("running %s for cluster %s", rec.Command.Kind, rec.Command.ClusterID),
+	}
+	a.work = w
+	p := &performer{
+		hook: a.hook, journal: a.journal, bootID: a.opt.BootID, pause: a.opt.ReadyPause, delivered: delivered,
+		log: a.log.With("command_id", rec.Command.CommandID, "kind", rec.Command.Kind),
+	}
+	a.show(w.doing, "")
+	go func() {
+		defer end()
+		defer stopTimer()
+		defer cancel(nil)
+		w.ack = p.perform(workCtx, rec)
+	}()
+}
+
+// performer carries one command out.
+type performer struct {
+	hook    Hook
+	journal Journal
+	bootID  string
+	pause   time.Duration
+	// delivered says that the command came from the provider just now; without,
+	// there is no blob and the hook cannot be started.
+	delivered bool
+	log       *slog.Logger
+}
+
+// perform runs the steps of the command that are not done yet and returns the
+// result, which is in the journal if it can be written. It returns nil when
+// there is no result: the agent stops, or the outcome of an earlier run is lost
+// and the blob for another one has not come.
+func (p *performer) perform(ctx context.Context, rec Record) *command.Ack {
+	if rec.Started.IsZero() {
+		rec.Started = time.Now()
+	}
+	err := p.steps(ctx, &rec)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	if errors.Is(err, ErrStopping) || errors.Is(err, ErrLost) {
+		p.log.Info("the command stays open", "reason", err)
+		return nil
+	}
+	ack := newAck(rec.Command.CommandID, rec.Started, time.Now(), err)
+	rec.Ack = &ack
+	if ack.OK {
+		p.log.Info("command done", "took", ack.Finished.Sub(ack.Started).Round(time.Millisecond), "attempt", rec.Attempt)
+	} else {
+		p.log.Warn("command failed", "error", ack.Error, "attempt", rec.Attempt)
+	}
+	if err := p.journal.Put(rec); err != nil {
+		p.log.Error("the result cannot be journalled; it is reported from memory", "error", err)
+	}
+	return &ack
+}
+
+// steps runs what the command needs, from the step that rec names.
+func (p *performer) steps(ctx context.Context, rec *Record) error {
+	verb := Drain
+	if rec.Command.Kind == command.Configure {
+		verb = Configure
+	}
+	if rec.Step != string(Ready) {
+		if err := p.mainStep(ctx, rec, verb); err != nil {
+			return err
+		}
+	}
+	if verb != Configure {
+		return nil
+	}
+	if rec.Step != string(Ready) {
+		rec.Step = string(Ready)
+		if err := p.journal.Put(*rec); err != nil {
+			// The hook's outcome is with the run itself too: going on is safe.
+			p.log.Error("a step cannot be journalled", "step", rec.Step, "error", err)
+		}
+	}
+	return p.awaitReady(ctx, *rec)
+}
+
+// mainStep runs the hook for verb, or takes up the run that an earlier agent
+// began.
+func (p *performer) mainStep(ctx context.Context, rec *Record, verb Verb) error {
+	r, resumes := p.hook.(Resumer)
+	if rec.Attempt > 0 && resumes && rec.BootID == p.bootID && p.bootID != "" {
+		p.log.Info("taking up the hook that an earlier agent started", "verb", verb, "attempt", rec.Attempt)
+		err := r.Resume(ctx, Call{Verb: verb, Command: rec.Command, Attempt: rec.Attempt})
+		if !errors.Is(err, ErrLost) {
+			return err
+		}
+	}
+	if !p.delivered {
+		return fmt.Errorf("%w; waiting for the provider to send the command again", ErrLost)
+	}
+	rec.Step, rec.BootID = string(verb), p.bootID
+	rec.Attempt++
+	// Nothing runs unrecorded: after a crash it could run twice.
+	if err := p.journal.Put(*rec); err != nil {
+		return fmt.Errorf("refused, nothing was run: the host cannot record the command: %w (free space in, or make writable, the agent's state directory)", err)
+	}
+	p.log.Info("running the hook", "verb", verb, "attempt", rec.Attempt)
+	return p.hook.Run(ctx, Call{Verb: verb, Command: rec.Command, Attempt: rec.Attempt})
+}
+
+// awaitReady asks the hook until the node is ready or the time is over.
+func (p *performer) awaitReady(ctx context.Context, rec Record) error {
+	rec.Command.Blob = nil
+	var last error
+	for {
+		err := p.hook.Run(ctx, Call{Verb: Ready, Command: rec.Command, Attempt: rec.Attempt})
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err // the answer of a check that was not cut short
+			p.log.Debug("not ready yet", "error", err)
+		}
+		timer := time.NewTimer(p.pause)
+		select {
+		case <-timer.C:
+			continue
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if cause := context.Cause(ctx); last == nil || !errors.Is(cause, errDeadline) {
+			return cause
+		}
+		return fmt.Errorf("the hook succeeded but the node did not become ready in time: %w", last)
+	}
+}
+
+// sinceBoot is the kernel's clock that no one sets and that runs on in suspend.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0 // cannot happen on Linux; a deadline is then counted from the restart
+	}
+	return time.Duration(t.Nano())
+}
