@@ -1,0 +1,101 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"bigfleet-providers/agent"
+	"bigfleet-providers/provider/internal/fakecloud"
+)
+
+// InProcessOptions set up NewInProcess. The zero value works.
+type InProcessOptions struct {
+	// Log receives the boots at debug level, hosts without an agent at warning
+	// level, and the agents' own lines; nil discards them.
+	Log *slog.Logger
+	// Delay is how long a guest takes from "running" to the agent's first poll;
+	// nil is no time.
+	Delay func(fakecloud.Guest) time.Duration
+	// Hook stands for the host's hook; nil succeeds at once. It must return soon
+	// after ctx ended.
+	Hook func(ctx context.Context, g fakecloud.Guest, call agent.Call) error
+	// Agent tunes the agents: Wait, BackoffMin and so on. Its Log, HTTPClient,
+	// Hook, Journal and BootID are set by the hosts.
+	Agent agent.Options
+}
+
+// NewInProcess returns hosts whose agents are goroutines. They share their
+// connections to a provider and keep their journals in memory.
+func NewInProcess(opts InProcessOptions) *Hosts {
+	h := newHosts(opts.Log, opts.Delay)
+	clients := newClients()
+	h.atClose = clients.close
+	h.newMachine = func(serverID string) machine {
+		return &goroutines{
+			opts: opts, clients: clients, journal: agent.NewMemoryJournal(),
+			log: h.log.With("server_id", serverID),
+		}
+	}
+	return h
+}
+
+// goroutines is a machine whose agent runs in this process.
+type goroutines struct {
+	opts    InProcessOptions
+	clients *clients
+	journal agent.Journal // the disk
+	log     *slog.Logger
+
+	booted bool
+	config *agent.Config // nil when the first boot found none
+}
+
+func (m *goroutines) up(ctx context.Context, g fakecloud.Guest) {
+	if !m.booted {
+		m.booted = true
+		s, err := readSeed(g.UserData)
+		report(m.log, s, err)
+		if err == nil {
+			m.config = &s.config
+		}
+	}
+	if m.config == nil {
+		<-ctx.Done()
+		return
+	}
+	client, err := m.clients.get(m.config.Endpoint, m.config.CAPEM)
+	if err != nil {
+		m.log.Error("the agent's HTTP client cannot be made", "error", err)
+		<-ctx.Done()
+		return
+	}
+	opts := m.opts.Agent
+	opts.Log, opts.HTTPClient, opts.Journal = m.log, client, m.journal
+	opts.BootID = g.ServerID + "." + strconv.Itoa(g.Boot)
+	opts.Hook = agent.HookFunc(func(ctx context.Context, call agent.Call) error {
+		if m.opts.Hook == nil {
+			return nil
+		}
+		return m.opts.Hook(ctx, g, call)
+	})
+	if err := agent.Run(ctx, *m.config, opts); err != nil {
+		m.log.Error("the agent ended", "error", err)
+		<-ctx.Done()
+	}
+}
+
+func (m *goroutines) erase() {}
+
+// report logs what came of the user data, never the data.
+func report(log *slog.Logger, s seed, err error) {
+	for _, what := range s.passedBy {
+		log.Warn("a part of the user data is passed by", "reason", what)
+	}
+	if err != nil {
+		log.Warn("no agent will run on this server: look at its user data", "error", err)
+		return
+	}
+	log.Debug("the user data installs an agent", "machine_id", s.config.MachineID)
+}
