@@ -188,7 +188,7 @@ func (s *Store) write(b *batch) error {
 	if s.disk == nil {
 		return nil
 	}
-	err := s.disk.write(b, b.evicted)
+	err := s.disk.write(b)
 	if err == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,12 +19,12 @@ type failing struct {
 	next chan error
 }
 
-func (f *failing) write(b *batch, evicted []string) error {
+func (f *failing) write(b *batch) error {
 	select {
 	case err := <-f.next:
 		return err
 	default:
-		return f.persister.write(b, evicted)
+		return f.persister.write(b)
 	}
 }
 
@@ -55,10 +56,10 @@ func TestFullDiskRefusesAndRecovers(t *testing.T) {
 	_, err := s.Do(t.Context(), "a", to(machine.Configuring))
 	wantUnavailable(t, err, "no space left")
 	next <- classify(&fs.PathError{Op: "write", Path: path, Err: syscall.EDQUOT})
-	_, err = s.Do(t.Context(), "b", mark("s", 1, 1, machine.Private))
+	_, err = s.Do(t.Context(), "b", mark("s", 1, 1))
 	wantUnavailable(t, err, "no space left")
 	after := s.List(Filter{Since: before.Revision})
-	if len(after.Views) != 0 || string(after.Revision) != string(before.Revision) || s.Stats().Unknown != 0 || s.Err() != nil {
+	if len(after.Views) != 0 || !bytes.Equal(after.Revision, before.Revision) || s.Stats().Unknown != 0 || s.Err() != nil {
 		t.Errorf("a failed write changed something: %q, %+v, %v", after.Views, s.Stats(), s.Err())
 	}
 

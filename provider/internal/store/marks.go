@@ -1,7 +1,7 @@
 package store
 
 import (
-	"container/list"
+	"slices"
 
 	"bigfleet-providers/provider/internal/machine"
 )
@@ -13,46 +13,47 @@ const (
 	maxUnknownMarks = 16384 // of all those ids together
 )
 
-// markTable keeps the fencing marks of ids that no machine has, the oldest
-// write first.
+// markTable keeps the fencing marks of ids that no machine has.
 type markTable struct {
-	ids   map[string]*list.Element
-	order *list.List // of *markEntry
-	total int        // marks in all entries
-	age   uint64     // of the newest entry ever
+	ids map[string]markEntry
+	// queue has the entries by age, the oldest first. One whose id has another
+	// age by now, or none, is stale.
+	queue []markEntry
+	total int    // marks of all ids
+	age   uint64 // of the newest entry ever
 }
 
+// markEntry is one id's marks as they were written at an age.
 type markEntry struct {
 	id    string
 	age   uint64
 	marks map[string]machine.Mark
 }
 
-func (t *markTable) init() { t.ids, t.order = map[string]*list.Element{}, list.New() }
+func (t *markTable) init() { t.ids = map[string]markEntry{} }
 
 func (t *markTable) len() int { return len(t.ids) }
 
-func (t *markTable) get(id string) map[string]machine.Mark {
-	if e := t.ids[id]; e != nil {
-		return e.Value.(*markEntry).marks
-	}
-	return nil
-}
+func (t *markTable) get(id string) map[string]machine.Mark { return t.ids[id].marks }
 
 // put makes the marks the newest of the table. Ages must grow from put to put.
 func (t *markTable) put(id string, age uint64, marks map[string]machine.Mark) {
 	t.drop(id)
-	t.ids[id] = t.order.PushBack(&markEntry{id, age, marks})
+	e := markEntry{id, age, marks}
+	t.ids[id] = e
+	t.queue = append(t.queue, e)
 	t.total += len(marks)
 	t.age = max(t.age, age)
+	if len(t.queue) > 2*maxUnknownIDs {
+		t.queue = slices.DeleteFunc(t.queue, t.stale)
+	}
 }
 
+func (t *markTable) stale(e markEntry) bool { return t.ids[e.id].age != e.age }
+
 func (t *markTable) drop(id string) {
-	if e := t.ids[id]; e != nil {
-		t.total -= len(e.Value.(*markEntry).marks)
-		t.order.Remove(e)
-		delete(t.ids, id)
-	}
+	t.total -= len(t.ids[id].marks)
+	delete(t.ids, id)
 }
 
 // evictions returns the oldest ids that must go to keep the bounds once the
@@ -60,9 +61,9 @@ func (t *markTable) drop(id string) {
 func (t *markTable) evictions(changes map[string]*change) []string {
 	ids, total := len(t.ids), t.total
 	for id, c := range changes {
-		if old := t.get(id); old != nil {
+		if old, ok := t.ids[id]; ok {
 			ids--
-			total -= len(old)
+			total -= len(old.marks)
 		}
 		if c.rec == nil && len(c.marks) > 0 {
 			ids++
@@ -70,14 +71,16 @@ func (t *markTable) evictions(changes map[string]*change) []string {
 		}
 	}
 	var out []string
-	for e := t.order.Front(); e != nil && (ids > maxUnknownIDs || total > maxUnknownMarks); e = e.Next() {
-		entry := e.Value.(*markEntry)
-		if changes[entry.id] != nil {
+	for _, e := range t.queue {
+		if ids <= maxUnknownIDs && total <= maxUnknownMarks {
+			break
+		}
+		if changes[e.id] != nil || t.stale(e) {
 			continue
 		}
-		out = append(out, entry.id)
+		out = append(out, e.id)
 		ids--
-		total -= len(entry.marks)
+		total -= len(e.marks)
 	}
 	return out
 }

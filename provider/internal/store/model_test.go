@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	diff "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -48,7 +49,7 @@ func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		path := filepath.Join(base, fmt.Sprint(runs.Add(1)))
 		open := func() *Store {
-			s, err := Open(Options{Path: path, View: view})
+			s, err := Open(Options{Path: path, View: view, Linger: 100 * time.Microsecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +101,7 @@ func TestAgainstModel(t *testing.T) {
 			"mark": func(t *rapid.T) {
 				id := id.Draw(t, "id")
 				seq++
-				got, err := s.Do(t.Context(), id, mark("s", 1, seq, machine.Private))
+				got, err := s.Do(t.Context(), id, mark("s", 1, seq))
 				marks := map[string]machine.Mark{"s": {Epoch: 1, Sequence: seq}}
 				if rec, ok := m.machines[id]; ok {
 					rec.Marks = marks
@@ -221,7 +222,7 @@ func TestReadersSeeOneRevision(t *testing.T) {
 			})
 		})
 	}
-	inParallel(t, 3000, func(i int) error {
+	inParallel(t, 1500, func(i int) error {
 		do := s.Do
 		if i%3 == 0 {
 			do = s.DoLater
@@ -241,7 +242,7 @@ func TestReadersSeeOneRevision(t *testing.T) {
 		total += n
 		return true
 	})
-	if stats := s.Stats(); total != 3000 || stats.Revision != 3000 || stats.Decisions != 3000 || stats.Batches >= 3000 {
+	if stats := s.Stats(); total != 1500 || stats.Revision != 1500 || stats.Decisions != 1500 || stats.Batches >= 1500 {
 		t.Errorf("%d changes arrived, stats %+v", total, stats)
 	}
 }

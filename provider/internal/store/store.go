@@ -47,7 +47,7 @@ const DefaultLinger = 3 * time.Millisecond
 type persister interface {
 	// write commits a batch. An error that matches errFull leaves the store
 	// usable; after any other the state on disk is not known.
-	write(b *batch, evicted []string) error
+	write(b *batch) error
 	size() int64
 	close() error
 }

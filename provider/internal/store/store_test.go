@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 // view shows the id, the state and the revision-independent part of a record.
 func view(r *machine.Record) []byte { return fmt.Appendf(nil, "%s %s %s", r.ID, r.State, r.Cluster) }
 
-func start(t testing.TB, path string) *Store {
+func start(t *testing.T, path string) *Store {
 	t.Helper()
 	s, err := Open(Options{Path: path, View: view})
 	if err != nil {
@@ -39,6 +40,7 @@ func start(t testing.TB, path string) *Store {
 
 // eachStore runs a test in memory and on a file.
 func eachStore(t *testing.T, f func(t *testing.T, s *Store)) {
+	t.Helper()
 	t.Run("memory", func(t *testing.T) { f(t, start(t, "")) })
 	t.Run("file", func(t *testing.T) { f(t, start(t, filepath.Join(t.TempDir(), "state"))) })
 }
@@ -52,22 +54,22 @@ func to(state machine.State) machine.Mutation {
 	}
 }
 
-func mark(shard string, epoch, sequence int64, state machine.Change) machine.Mutation {
+func mark(shard string, epoch, sequence int64) machine.Mutation {
 	return func(cur machine.Record) (machine.Record, machine.Change, error) {
 		next := cur.Clone()
 		if next.Marks == nil {
 			next.Marks = map[string]machine.Mark{}
 		}
 		next.Marks[shard] = machine.Mark{Epoch: epoch, Sequence: sequence}
-		return next, state, nil
+		return next, machine.Private, nil
 	}
 }
 
-func gone(cur machine.Record) (machine.Record, machine.Change, error) {
+func gone(machine.Record) (machine.Record, machine.Change, error) {
 	return machine.Record{}, machine.Gone, nil
 }
 
-func must(t testing.TB, s *Store, id string, m machine.Mutation) machine.Record {
+func must(t *testing.T, s *Store, id string, m machine.Mutation) machine.Record {
 	t.Helper()
 	rec, err := s.Do(t.Context(), id, m)
 	if err != nil {
@@ -93,6 +95,7 @@ func wantPage(t *testing.T, p Page, want ...string) {
 
 func TestListOrderDeltaAndPaging(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *Store) {
+		t.Helper()
 		for _, id := range []string{"a", "b", "c", "d"} {
 			must(t, s, id, to(machine.Speculative))
 		}
@@ -101,7 +104,7 @@ func TestListOrderDeltaAndPaging(t *testing.T) {
 
 		empty := s.List(Filter{Since: full.Revision})
 		wantPage(t, empty)
-		if string(empty.Revision) != string(full.Revision) {
+		if !bytes.Equal(empty.Revision, full.Revision) {
 			t.Error("an empty delta moved the revision")
 		}
 
@@ -115,7 +118,7 @@ func TestListOrderDeltaAndPaging(t *testing.T) {
 		wantPage(t, page, "c SPECULATIVE ")
 		page = s.List(Filter{Max: 1, States: []machine.State{machine.Speculative}, Since: page.Revision})
 		wantPage(t, page, "d SPECULATIVE ")
-		if want := s.List(Filter{}).Revision; string(page.Revision) != string(want) {
+		if want := s.List(Filter{}).Revision; !bytes.Equal(page.Revision, want) {
 			t.Error("a page that was not cut does not end at the head")
 		}
 		wantPage(t, s.List(Filter{States: []machine.State{99, -1, machine.Unknown}}))
@@ -130,10 +133,11 @@ func TestListOrderDeltaAndPaging(t *testing.T) {
 
 func TestPrivateChangeKeepsPlaceAndRevision(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *Store) {
+		t.Helper()
 		a := must(t, s, "a", to(machine.Idle))
 		must(t, s, "b", to(machine.Idle))
 		before := s.List(Filter{})
-		got := must(t, s, "a", mark("s1", 1, 2, machine.Private))
+		got := must(t, s, "a", mark("s1", 1, 2))
 		if got.Revision != a.Revision || got.Marks["s1"] != (machine.Mark{Epoch: 1, Sequence: 2}) {
 			t.Errorf("got %+v", got)
 		}
@@ -172,10 +176,11 @@ func TestForeignCursorsGiveTheFullList(t *testing.T) {
 
 func TestMutationErrorIsReturnedAndItsChangeCommitted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *Store) {
+		t.Helper()
 		must(t, s, "a", to(machine.Idle))
 		refused := &machine.Error{Code: machine.Misplaced, Text: "no"}
 		_, err := s.Do(t.Context(), "a", func(cur machine.Record) (machine.Record, machine.Change, error) {
-			next, change, _ := mark("s", 1, 1, machine.Private)(cur)
+			next, change, _ := mark("s", 1, 1)(cur)
 			return next, change, refused
 		})
 		if !errors.Is(err, refused) {
@@ -193,10 +198,10 @@ func TestMarksOfUnknownIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, s, "ghost", mark("s", 3, 4, machine.Private))
-	must(t, s, "born", mark("s", 5, 6, machine.Private))
+	must(t, s, "ghost", mark("s", 3, 4))
+	must(t, s, "born", mark("s", 5, 6))
 	must(t, s, "dead", to(machine.Idle))
-	must(t, s, "dead", mark("s", 7, 8, machine.Private))
+	must(t, s, "dead", mark("s", 7, 8))
 	must(t, s, "dead", gone)
 	must(t, s, "born", func(machine.Record) (machine.Record, machine.Change, error) {
 		return machine.Record{State: machine.Speculative}, machine.Visible, nil
@@ -226,10 +231,10 @@ func TestUnknownIDsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	inParallel(t, maxUnknownIDs+500, func(i int) error {
-		_, err := s.Do(t.Context(), fmt.Sprintf("ghost-%05d", i), mark("s", 1, 1, machine.Private))
+		_, err := s.Do(t.Context(), fmt.Sprintf("ghost-%05d", i), mark("s", 1, 1))
 		return err
 	})
-	must(t, s, "fresh", mark("s", 1, 1, machine.Private))
+	must(t, s, "fresh", mark("s", 1, 1))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -259,6 +264,7 @@ func TestUnknownIDsAreBounded(t *testing.T) {
 
 func TestDoManyIsAtomic(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *Store) {
+		t.Helper()
 		must(t, s, "old", to(machine.Failed))
 		succeed := func(state machine.State) func([]machine.Record) ([]Next, error) {
 			return func(cur []machine.Record) ([]Next, error) {
@@ -388,7 +394,7 @@ func TestLaterAlone(t *testing.T) {
 }
 
 // inParallel calls f for 0 to n-1 from 32 goroutines.
-func inParallel(t testing.TB, n int, f func(i int) error) {
+func inParallel(t *testing.T, n int, f func(i int) error) {
 	t.Helper()
 	next := make(chan int)
 	errs := make(chan error)

@@ -110,7 +110,7 @@ func validMeta(m []byte) bool {
 		return false
 	}
 	h := fnv.New64a()
-	h.Write(m[:metaSummed]) //nolint:errcheck // a hash never fails
+	h.Write(m[:metaSummed])
 	return native.Uint64(m[metaSummed:]) == h.Sum64()
 }
 

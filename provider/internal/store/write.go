@@ -10,7 +10,7 @@ import (
 )
 
 // write commits the batch in one transaction.
-func (f *file) write(b *batch, evicted []string) error {
+func (f *file) write(b *batch) error {
 	return f.guard(func() error {
 		tx, err := f.db.Begin(true)
 		if err != nil {
@@ -21,7 +21,7 @@ func (f *file) write(b *batch, evicted []string) error {
 		if tx.ID() != f.tx+1 {
 			return errors.Join(fmt.Errorf("transaction %d follows %d: the file is not as it was left", tx.ID(), f.tx), tx.Rollback())
 		}
-		if err := put(tx, b, evicted); err != nil {
+		if err := put(tx, b); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 		size := tx.Size()
@@ -34,9 +34,9 @@ func (f *file) write(b *batch, evicted []string) error {
 	})
 }
 
-func put(tx *bbolt.Tx, b *batch, evicted []string) error {
+func put(tx *bbolt.Tx, b *batch) error {
 	machines, marks := tx.Bucket([]byte(machinesBucket)), tx.Bucket([]byte(marksBucket))
-	for _, id := range evicted {
+	for _, id := range b.evicted {
 		if err := marks.Delete([]byte(id)); err != nil {
 			return err
 		}
