@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
 )
 
 // Sealer encrypts bootstrap blobs for the time that a Configure is under way,
@@ -114,10 +115,10 @@ func (e *Engine) blobOf(ctx context.Context, machineID string, op *machine.Opera
 			return blob, nil
 		}
 		e.o.Log.Warn("the bootstrap blob in the state cannot be read; waiting for the shard to send it again",
-			"machine", machineID, "operation", op.ID, "error", err.Error())
+			telemetry.KeyMachine, machineID, telemetry.KeyOperation, op.ID, telemetry.KeyError, err.Error())
 	} else {
 		e.o.Log.Info("the bootstrap blob did not survive the restart; waiting for the shard to send it again",
-			"machine", machineID, "operation", op.ID)
+			telemetry.KeyMachine, machineID, telemetry.KeyOperation, op.ID)
 	}
 	select {
 	case <-w.ready:

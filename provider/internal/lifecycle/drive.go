@@ -10,6 +10,7 @@ import (
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
 )
 
 // step is one re-runnable piece of an operation, the cloud's or ours.
@@ -55,7 +56,7 @@ func (e *Engine) steps(k machine.Kind) []step {
 func (e *Engine) drive(parent context.Context, rec machine.Record) {
 	op := rec.Op
 	defer e.dropBlob(op.ID)
-	log := e.o.Log.With("machine", rec.ID, "kind", op.Kind.String(), "operation", op.ID)
+	log := e.o.Log.With(telemetry.KeyMachine, rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID)
 
 	// The timer runs on the monotonic clock: a jump of the wall clock while the
 	// process lives neither forces nor delays the deadline.
@@ -76,7 +77,7 @@ func (e *Engine) drive(parent context.Context, rec machine.Record) {
 	case errors.Is(err, errSuperseded), storeFailed(err):
 	case t.joined:
 		// The host has joined: what is left is bookkeeping that reconcile repeats.
-		log.Warn("the host reported success, but the cloud's tag could not be written; reconcile repeats it", "error", err.Error())
+		log.Warn("the host reported success, but the cloud's tag could not be written; reconcile repeats it", telemetry.KeyError, err.Error())
 		err = e.finish(t)
 	default:
 		err = e.fail(t, err)
@@ -84,11 +85,11 @@ func (e *Engine) drive(parent context.Context, rec machine.Record) {
 	switch {
 	case err == nil:
 	case errors.Is(err, errShutdown):
-		log.Info("transition interrupted; it continues at the next start", "step", t.op.Step)
+		log.Info("transition interrupted; it continues at the next start", telemetry.KeyStep, t.op.Step)
 	case errors.Is(err, errSuperseded):
 		log.Info("transition was already settled")
 	default:
-		log.Error("the outcome could not be recorded; it will be found again at the next start", "error", err.Error())
+		log.Error("the outcome could not be recorded; it will be found again at the next start", telemetry.KeyError, err.Error())
 	}
 }
 
@@ -179,8 +180,8 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 			return &stepError{step: s.name, class: class, err: err}
 		}
 		pause := e.backoff(failures)
-		e.o.Log.Warn("step failed; trying again", "machine", t.rec.ID, "kind", t.op.Kind.String(), "operation", t.op.ID,
-			"step", s.name, "class", class, "failures", failures, "pause", pause, "error", err.Error())
+		e.o.Log.Warn("step failed; trying again", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, t.op.Kind.String(), telemetry.KeyOperation, t.op.ID,
+			telemetry.KeyStep, s.name, "class", class, "failures", failures, "pause", pause, telemetry.KeyError, err.Error())
 		if err := e.advance(ctx, t, s.name); err != nil {
 			return err
 		}
@@ -203,7 +204,7 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			e.o.Log.Error("panic in a step", "machine", t.rec.ID, "step", s.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			e.o.Log.Error("panic in a step", telemetry.KeyMachine, t.rec.ID, telemetry.KeyStep, s.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = &panicError{value: fmt.Sprint(p)}
 		}
 	}()
@@ -225,8 +226,8 @@ func (e *Engine) tolerate(t *task, s step, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	e.o.Log.Warn("step given up; the transition goes on without it", "machine", t.rec.ID,
-		"kind", t.op.Kind.String(), "operation", t.op.ID, "step", s.name, "error", text)
+	e.o.Log.Warn("step given up; the transition goes on without it", telemetry.KeyMachine, t.rec.ID,
+		telemetry.KeyKind, t.op.Kind.String(), telemetry.KeyOperation, t.op.ID, telemetry.KeyStep, s.name, telemetry.KeyError, text)
 }
 
 // stopping says whether ctx ended by the engine's stop rather than by time.
@@ -241,7 +242,7 @@ func (e *Engine) advance(ctx context.Context, t *task, name string) error {
 	p := machine.Progress{Step: name, Began: op.StepBegan, Ref: t.Ref, Notes: copyNotes(t.Notes), Joined: t.joined}
 	if op.Step != name {
 		p.Began = time.Now()
-		e.o.Log.Debug("step", "machine", t.rec.ID, "kind", op.Kind.String(), "operation", op.ID, "step", name)
+		e.o.Log.Debug(telemetry.KeyStep, telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, telemetry.KeyStep, name)
 	}
 	return e.commitProgress(ctx, t, p)
 }
@@ -299,7 +300,7 @@ func (e *Engine) finish(t *task) error {
 	}
 	took := time.Since(op.Started)
 	e.o.Observer.Settled(op.Kind, classOK, took)
-	e.o.Log.Info("transition done", "machine", t.rec.ID, "kind", op.Kind.String(), "operation", op.ID, "took", took.Round(time.Millisecond).String())
+	e.o.Log.Info("transition done", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, "took", took.Round(time.Millisecond).String())
 	return nil
 }
 
@@ -327,8 +328,8 @@ func (e *Engine) fail(t *task, cause error) error {
 	}
 	took := time.Since(op.Started)
 	e.o.Observer.Settled(op.Kind, class, took)
-	e.o.Log.Error("transition failed", "machine", rec.ID, "kind", op.Kind.String(), "operation", op.ID, "class", class,
-		"took", took.Round(time.Millisecond).String(), "reason", reason)
+	e.o.Log.Error("transition failed", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, "class", class,
+		"took", took.Round(time.Millisecond).String(), telemetry.KeyReason, reason)
 	e.launchTeardown(rec)
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/delivery"
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
 )
 
 // Store holds the records. Its one committer runs mutations one after another
@@ -117,27 +118,22 @@ func New(o Options) *Engine {
 	}
 }
 
-// Ack is the answer to an accepted call.
-type Ack struct {
-	OperationID string
-	Record      machine.Record
-}
-
 // Start judges a mutating call, makes the verdict durable, and starts the work
 // if it begins a new operation. blob is Configure's; Start does not keep it
-// past the operation. The error is a *machine.Error or the store's.
+// past the operation. It returns the operation's id and the machine as
+// committed; the error is a *machine.Error or the store's.
 //
 // The caller's context does not cancel the commit: a client that hangs up must
 // not leave an accepted operation that nobody drives.
-func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (Ack, error) {
+func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (string, machine.Record, error) {
 	q.OperationID = e.o.NewID()
 	q.Timeout = e.timeout(q)
 	q.BlobBytes = len(blob)
 	if err := q.Check(e.rules); err != nil {
-		return Ack{}, err
+		return "", machine.Record{}, err
 	}
 	if err := e.admits(); err != nil {
-		return Ack{}, err
+		return "", machine.Record{}, err
 	}
 	if q.Kind == machine.Configure && e.o.Sealer != nil {
 		q.Sealed = e.o.Sealer.Seal(q.MachineID, q.OperationID, blob)
@@ -151,18 +147,21 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (Ack
 		return d.Next, d.Change, nil
 	})
 	if err != nil {
-		return Ack{}, err
+		return "", machine.Record{}, err
 	}
 	if q.Kind == machine.Configure && rec.Op != nil {
 		e.offerBlob(rec.Op, d.Outcome, blob)
 	}
 	if d.Outcome == machine.Started {
 		e.o.Observer.Started(q.Kind)
-		e.o.Log.Info("transition accepted", "machine", rec.ID, "kind", q.Kind.String(), "operation", d.OperationID, "cluster", rec.Cluster)
+		e.o.Log.Info("transition accepted", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, q.Kind.String(), telemetry.KeyOperation, d.OperationID, telemetry.KeyCluster, rec.Cluster)
 		e.launch(rec)
 	}
-	return Ack{OperationID: d.OperationID, Record: rec}, nil
+	return d.OperationID, rec, nil
 }
+
+// Ready returns why the engine would refuse any call now, nil when it would not.
+func (e *Engine) Ready() error { return e.admits() }
 
 func (e *Engine) timeout(q machine.Request) time.Duration {
 	switch q.Kind {
@@ -211,7 +210,7 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 		return ctx.Err() == nil
 	})
 	if count > 0 {
-		e.o.Log.Info("operations resumed", "count", count)
+		e.o.Log.Info("operations resumed", telemetry.KeyCount, count)
 	}
 	e.mu.Lock()
 	e.resumed = true

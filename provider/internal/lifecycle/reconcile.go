@@ -9,6 +9,7 @@ import (
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
 )
 
 const (
@@ -27,7 +28,7 @@ func (e *Engine) reconcileLoop(ctx context.Context, interval time.Duration) {
 	for ctx.Err() == nil {
 		pause := interval
 		if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
-			e.o.Log.Error("the cloud's inventory could not be read; nothing is concluded from this pass", "error", err.Error())
+			e.o.Log.Error("the cloud's inventory could not be read; nothing is concluded from this pass", telemetry.KeyError, err.Error())
 			if e.admits() != nil {
 				pause = min(firstPause, interval)
 			}
@@ -113,7 +114,7 @@ func (e *Engine) claim(ctx context.Context, began time.Time, instances []cloud.I
 		case known && claims(rec, in):
 			continue
 		case in.MachineID == "":
-			e.o.Log.Error("a server carries this provider's tag but names no machine; it is left alone: look at it in the console", "host", in.Ref)
+			e.o.Log.Error("a server carries this provider's tag but names no machine; it is left alone: look at it in the console", telemetry.KeyInstance, in.Ref)
 			continue
 		case known && (rec.State != machine.Speculative || !rec.Since.Before(began)):
 			unclaimed = append(unclaimed, in)
@@ -168,8 +169,8 @@ func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) 
 		return next, machine.Visible, nil
 	})
 	if err == nil && done {
-		e.o.Log.Warn("adopted a server that the state did not know", "machine", rec.ID, "host", in.Ref,
-			"state", rec.State.String(), "cluster", rec.Cluster)
+		e.o.Log.Warn("adopted a server that the state did not know", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, in.Ref,
+			telemetry.KeyState, rec.State.String(), telemetry.KeyCluster, rec.Cluster)
 	}
 	return rec, err
 }
@@ -191,10 +192,10 @@ func (e *Engine) checkHosts(ctx context.Context, began time.Time, records map[st
 		case in.Cluster != rec.Cluster && repairs < tagRepairs:
 			repairs++
 			if err := e.o.Cloud.SetCluster(ctx, rec.Host.Ref, rec.Cluster); err != nil {
-				e.o.Log.Warn("the cluster tag of a host does not match its binding and cannot be written", "machine", id, "host", rec.Host.Ref, "error", err.Error())
+				e.o.Log.Warn("the cluster tag of a host does not match its binding and cannot be written", telemetry.KeyMachine, id, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyError, err.Error())
 				continue
 			}
-			e.o.Log.Info("the cluster tag of a host was mended", "machine", id, "host", rec.Host.Ref, "cluster", rec.Cluster)
+			e.o.Log.Info("the cluster tag of a host was mended", telemetry.KeyMachine, id, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyCluster, rec.Cluster)
 		}
 	}
 	e.missing = missing
@@ -209,7 +210,7 @@ func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) {
 	case errors.Is(err, cloud.ErrNotFound):
 		reason = fmt.Sprintf("host %s is gone (%s): it was removed by somebody else", rec.Host.Ref, classMissing)
 	case err != nil:
-		e.o.Log.Warn("a host is not in the inventory and cannot be read either", "machine", rec.ID, "host", rec.Host.Ref, "error", err.Error())
+		e.o.Log.Warn("a host is not in the inventory and cannot be read either", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyError, err.Error())
 		return
 	case rec.State == machine.Configured && in.Power == cloud.PowerStopped:
 		reason = fmt.Sprintf("host %s is powered off (%s): it was stopped by somebody else or by its own shutdown", rec.Host.Ref, classMissing)
@@ -230,11 +231,11 @@ func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) {
 		return next, machine.Visible, nil
 	})
 	if err != nil {
-		e.o.Log.Error("a lost host could not be recorded", "machine", rec.ID, "error", err.Error())
+		e.o.Log.Error("a lost host could not be recorded", telemetry.KeyMachine, rec.ID, telemetry.KeyError, err.Error())
 		return
 	}
 	if broken {
-		e.o.Log.Error("machine lost its host", "machine", rec.ID, "reason", reason)
+		e.o.Log.Error("machine lost its host", telemetry.KeyMachine, rec.ID, telemetry.KeyReason, reason)
 		e.launchTeardown(next)
 	}
 }
@@ -261,7 +262,7 @@ func (e *Engine) removeUnclaimed(ctx context.Context, unclaimed []cloud.Instance
 // remove tears one unclaimed server down. It keeps nothing: a pass that finds
 // the server again starts again.
 func (e *Engine) remove(ctx context.Context, in cloud.Instance) {
-	e.o.Log.Warn("removing a server that no machine claims", "host", in.Ref, "machine", in.MachineID, "created", in.Created)
+	e.o.Log.Warn("removing a server that no machine claims", telemetry.KeyInstance, in.Ref, telemetry.KeyMachine, in.MachineID, "created", in.Created)
 	t := &cloud.Task{Spec: cloud.Spec{MachineID: in.MachineID, Type: in.Type, Zone: in.Zone}, Ref: in.Ref}
 	for _, s := range e.o.Cloud.Discard() {
 		t.Rerun = false
@@ -275,7 +276,7 @@ func (e *Engine) remove(ctx context.Context, in cloud.Instance) {
 			if errors.As(err, &again) {
 				pause = again.After
 			} else if failures++; failures > confirmations {
-				e.o.Log.Warn("an unclaimed server could not be removed; the next pass tries again", "host", in.Ref, "step", s.Name, "error", err.Error())
+				e.o.Log.Warn("an unclaimed server could not be removed; the next pass tries again", telemetry.KeyInstance, in.Ref, telemetry.KeyStep, s.Name, telemetry.KeyError, err.Error())
 				return
 			}
 			if !sleep(ctx, pause) {
@@ -283,5 +284,5 @@ func (e *Engine) remove(ctx context.Context, in cloud.Instance) {
 			}
 		}
 	}
-	e.o.Log.Info("an unclaimed server was removed", "host", in.Ref)
+	e.o.Log.Info("an unclaimed server was removed", telemetry.KeyInstance, in.Ref)
 }

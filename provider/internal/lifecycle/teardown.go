@@ -10,6 +10,7 @@ import (
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
 )
 
 func (e *Engine) launchTeardown(rec machine.Record) {
@@ -35,8 +36,8 @@ func (e *Engine) teardown(ctx context.Context, rec machine.Record) {
 				pause, failures = again.After, 0
 			} else {
 				failures++
-				e.o.Log.Warn("the remains of a failed machine cannot be removed yet", "machine", rec.ID,
-					"failures", failures, "pause", pause.String(), "error", err.Error())
+				e.o.Log.Warn("the remains of a failed machine cannot be removed yet", telemetry.KeyMachine, rec.ID,
+					"failures", failures, "pause", pause.String(), telemetry.KeyError, err.Error())
 			}
 			if storeFailed(err) || !sleep(ctx, pause) {
 				return
@@ -84,7 +85,7 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 		}
 	}
 	e.o.Delivery.Forget(rec.ID)
-	e.o.Log.Info("the remains of a failed machine are gone", "machine", rec.ID, "host", rec.Leftover.Ref)
+	e.o.Log.Info("the remains of a failed machine are gone", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Leftover.Ref)
 	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		cur = cur.Clone()
 		cur.Leftover = nil
@@ -144,7 +145,7 @@ func (e *Engine) succeed(ctx context.Context, rec machine.Record) (machine.Recor
 	if err != nil {
 		return rec, err
 	}
-	e.o.Log.Info("a new machine fills the slot of a failed one", "machine", id, "failed", rec.ID)
+	e.o.Log.Info("a new machine fills the slot of a failed one", telemetry.KeyMachine, id, "failed", rec.ID)
 	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		cur = cur.Clone()
 		cur.Succeeded = true
