@@ -190,10 +190,17 @@ func (s *Store) write(b *batch) error {
 	}
 	err := s.disk.write(b)
 	if err == nil {
+		if s.full {
+			s.log.Info("state file is written again")
+		}
+		s.full = false
 		return nil
 	}
 	if errors.Is(err, errFull) {
-		s.log.Error("state file not written; the calls were refused and nothing changed", "error", err)
+		if !s.full { // once, and not for every call that is refused meanwhile
+			s.log.Error("state file cannot be written; calls are refused and change nothing until there is space", "error", err)
+		}
+		s.full = true
 		return err
 	}
 	// The kernel may have dropped the pages of a failed sync and report success

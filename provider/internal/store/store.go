@@ -71,6 +71,7 @@ type Store struct {
 	index index
 	marks markTable // the committer's own
 	enc   encoder   // the committer's own
+	full  bool      // the last write failed for lack of space; the committer's own
 
 	urgent, later chan *request
 	closing       chan struct{} // closed by Close

@@ -303,6 +303,27 @@ func TestMutationMustNotUnmakeAMachine(t *testing.T) {
 	wantPage(t, s.List(Filter{}), "a IDLE ")
 }
 
+func TestRecordThatCannotBeEncodedRefusesOnlyItself(t *testing.T) {
+	s := start(t, filepath.Join(t.TempDir(), "state"))
+	inParallel(t, 64, func(i int) error {
+		_, err := s.Do(t.Context(), fmt.Sprint(i), func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next := cur.Clone()
+			next.State = machine.Idle
+			if i%8 == 0 {
+				next.Cluster = "\xff" // no UTF-8: the wire cannot bring it
+			}
+			return next, machine.Visible, nil
+		})
+		if refused := err != nil; refused != (i%8 == 0) {
+			return fmt.Errorf("%d: got error %w", i, err)
+		}
+		return nil
+	})
+	if got := s.Stats(); got.Machines != 56 || got.Revision != 56 || s.Err() != nil {
+		t.Errorf("stats %+v, %v", got, s.Err())
+	}
+}
+
 func TestContextIsHonoured(t *testing.T) {
 	s := start(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
