@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,40 +128,32 @@ func freePorts(n int) ([]string, error) {
 	return addrs, nil
 }
 
-// strays lists the processes, other than the given ones, whose command line,
-// environment or working directory names the folder: whatever was started for
-// this play, by whichever program, whoever its parent is now.
-func strays(dir string, except ...int) ([]int, error) {
+// hostMark is in the environment of everything that runs on a fake host, with
+// the folder that stands for the host's disk.
+const hostMark = "BIGFLEET_FAKE_HOST="
+
+// hostProcesses lists the processes on the fake hosts whose disks are in the
+// folder, whoever their parents are now.
+func hostProcesses(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	skip := map[int]bool{os.Getpid(): true}
-	for _, pid := range except {
-		skip[pid] = true
-	}
+	mark := []byte(hostMark + dir + string(filepath.Separator))
 	var found []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || skip[pid] {
-			continue
+		if err != nil {
+			continue // not a process
 		}
-		if mentions("/proc/"+e.Name(), dir) {
+		// One that has exited meanwhile, or that is another user's, cannot be
+		// read and is not ours.
+		environment, err := os.ReadFile("/proc/" + e.Name() + "/environ")
+		if err == nil && slices.ContainsFunc(bytes.Split(environment, []byte{0}), func(entry []byte) bool {
+			return bytes.HasPrefix(entry, mark)
+		}) {
 			found = append(found, pid)
 		}
 	}
 	return found, nil
-}
-
-// mentions tells whether a process names the folder. One that has exited
-// meanwhile, or that is another user's, cannot be read and does not.
-func mentions(proc, dir string) bool {
-	for _, file := range []string{"cmdline", "environ"} {
-		text, err := os.ReadFile(filepath.Join(proc, file))
-		if err == nil && bytes.Contains(text, []byte(dir)) {
-			return true
-		}
-	}
-	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
-	return err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/"))
 }

@@ -41,31 +41,29 @@ func TestProcessThatStopsWithAnErrorIsTold(t *testing.T) {
 	}
 }
 
-func TestStraysAreFoundWhoeverTheirParentIs(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "hosts"), 0o700); err != nil {
-		t.Fatal(err)
+func TestHostProcessesAreFoundWhoeverTheirParentIs(t *testing.T) {
+	s := &stage{dir: t.TempDir()}
+	if err := s.killHosts(); err != nil {
+		t.Errorf("killHosts with nothing to kill: %v", err)
 	}
-	p := shell(t, dir, "cd '"+filepath.Join(dir, "hosts")+"'; (sleep 60 & echo $!); echo up; exec sleep 60")
+	host := s.path("hosts/1")
+	p := shell(t, s.dir, "(BIGFLEET_FAKE_HOST='"+host+"' sleep 60 & BIGFLEET_FAKE_HOST='"+host+"-not' sleep 60 &); echo up; exec sleep 60")
 	await(t, func() bool { return tail(p.log, 1) == "up" })
-	found, err := strays(filepath.Join(dir, "hosts"), p.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
+	await(t, func() bool { found, err := s.hosts(); return err == nil && len(found) == 2 })
+
+	other := &stage{dir: t.TempDir()}
+	if found, err := other.hosts(); err != nil || len(found) != 0 {
+		t.Errorf("another play sees %v, %v", found, err)
 	}
-	if len(found) != 1 {
-		t.Fatalf("strays: %v, want the orphan alone", found)
+	if err := s.killHosts(); err == nil || !strings.Contains(err.Error(), "2 processes") {
+		t.Errorf("killHosts: %v, want it to tell of 2 processes", err)
 	}
-	orphan, err := os.FindProcess(found[0])
-	if err != nil {
-		t.Fatal(err)
+	if found, err := s.hosts(); err != nil || len(found) != 0 {
+		t.Errorf("after killHosts there are %v, %v", found, err)
 	}
-	if err := orphan.Kill(); err != nil {
-		t.Fatal(err)
+	if err := p.check(); err != nil {
+		t.Errorf("a process that is on no host was killed: %v", err)
 	}
-	await(t, func() bool {
-		left, err := strays(filepath.Join(dir, "hosts"), p.cmd.Process.Pid)
-		return err == nil && len(left) == 0
-	})
 }
 
 func TestFreePortsAreDistinct(t *testing.T) {

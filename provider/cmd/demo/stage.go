@@ -72,6 +72,9 @@ func perform(ctx context.Context, o options) (err error) {
 	if left := errors.Join(p.leave(), st.strike()); left != nil {
 		err = errors.Join(err, left)
 	}
+	if err == nil && !o.keep {
+		err = os.RemoveAll(st.dir)
+	}
 	switch {
 	case err != nil:
 		screen.failed(err)
@@ -81,8 +84,6 @@ func perform(ctx context.Context, o options) (err error) {
 		screen.say("logs, state file and certificates: %s", st.dir)
 	case o.keep:
 		screen.say("logs, state file and certificates: %s", st.dir)
-	default:
-		err = os.RemoveAll(st.dir)
 	}
 	return err
 }
@@ -209,22 +210,36 @@ func (s *stage) strike() error {
 		errs = append(errs, s.cloud.stop())
 	}
 	s.provider, s.cloud = nil, nil
-	left, err := s.hosts()
-	errs = append(errs, err)
-	for _, pid := range left {
-		errs = append(errs, fmt.Errorf("a host's process was left behind and is killed: pid %d", pid), syscall.Kill(pid, syscall.SIGKILL))
+	return errors.Join(append(errs, s.killHosts())...)
+}
+
+// killHosts ends the hosts that a fake cloud left behind when it died, and
+// returns an error if there were any.
+func (s *stage) killHosts() error {
+	killed := map[int]bool{}
+	for deadline := time.Now().Add(stopGrace); ; time.Sleep(10 * time.Millisecond) {
+		left, err := s.hosts()
+		switch {
+		case err != nil:
+			return err
+		case len(left) == 0 && len(killed) == 0:
+			return nil
+		case len(left) == 0:
+			return fmt.Errorf("%d processes of hosts had been left behind by the fake cloud; they were killed", len(killed))
+		case time.Now().After(deadline):
+			return fmt.Errorf("processes of hosts are still there, %s after SIGKILL: %v", stopGrace, left)
+		}
+		for _, pid := range left {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill the process of a host, pid %d: %w", pid, err)
+			}
+			killed[pid] = true
+		}
 	}
-	return errors.Join(errs...)
 }
 
 // hosts lists the processes that stand for the cloud's servers.
-func (s *stage) hosts() ([]int, error) {
-	var known []int
-	for _, p := range s.running() {
-		known = append(known, p.cmd.Process.Pid)
-	}
-	return strays(s.path("hosts"), known...)
-}
+func (s *stage) hosts() ([]int, error) { return hostProcesses(s.path("hosts")) }
 
 // logs lists the log files that exist.
 func (s *stage) logs() []string {
