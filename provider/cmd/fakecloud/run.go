@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale})
 	defer cloud.Close()
 
-	listener, err := net.Listen("tcp", *addr)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)
 	}
@@ -83,7 +83,14 @@ func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close() // what is still open then waits on a scripted delay
 	}
-	<-served
+	return errors.Join(err, ignoreClosed(<-served))
+}
+
+// ignoreClosed drops the error by which Serve says that it was told to stop.
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
 	return err
 }
 

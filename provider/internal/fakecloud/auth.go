@@ -91,7 +91,10 @@ func (c *Cloud) authorize(rt *route, token string) (*Key, error) {
 	if key == nil {
 		return nil, deniedAuthentication()
 	}
-	return key, key.require(rt.permission)
+	if err := key.require(rt.permission); err != nil {
+		return nil, err
+	}
+	return key, nil
 }
 
 func (k *Key) require(p permission) error {

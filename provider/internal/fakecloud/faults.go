@@ -57,15 +57,20 @@ type Request struct {
 // Reply is a complete answer.
 type Reply struct {
 	Status      int
-	ContentType string // "" sends none
-	Header      http.Header
+	ContentType string      // "" sends none
+	Header      http.Header // added to the gateway's; a nil value takes one of those away
 	Body        string
 }
 
 // RateLimited is the recorded 429: no body, no content type and no hint when
 // to come back.
 func RateLimited() *Reply {
-	return &Reply{Status: http.StatusTooManyRequests, Header: http.Header{"X-Envoy-Ratelimited": {"true"}}}
+	return &Reply{Status: http.StatusTooManyRequests, Header: http.Header{
+		"X-Envoy-Ratelimited": {"true"},
+		// It comes from before the gateway, which adds these to all other answers.
+		"Strict-Transport-Security": nil, "Content-Security-Policy": nil,
+		"X-Content-Type-Options": nil, "X-Frame-Options": nil,
+	}}
 }
 
 // Unavailable is the recorded 503, JSON without a type.
@@ -99,7 +104,8 @@ func Transient(resource, id, state string) *Reply {
 		`"resource":"`+resource+`","resource_id":"`+id+`","type":"transient_state"}`)
 }
 
-// The three generations of the quota body. Each decodes differently in the SDK.
+// QuotaLegacy is the oldest of three bodies that all say quota. Each decodes
+// differently in the SDK.
 func QuotaLegacy() *Reply {
 	return jsonReply(http.StatusForbidden, `{"type":"invalid_request_error","message":"Quota exceeded for this resource."}`)
 }

@@ -109,9 +109,7 @@ func (c *Cloud) deleteServer(q *request) (*response, error) {
 	case s.state != StateStopped:
 		return nil, stillInUse("instance should be powered off")
 	}
-	if c.hosts != nil {
-		c.hosts.Halt(s.id)
-	}
+	c.haltGuest(s)
 	c.removeServer(s, false)
 	return noContent()
 }

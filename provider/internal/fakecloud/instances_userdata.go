@@ -14,8 +14,7 @@ const plainText = "text/plain"
 // JSON body says text/plain, so that the SDK cannot decode it.
 func (c *Cloud) serverPlain(q *request) (*server, error) {
 	s, err := c.server(q)
-	var ae *apiError
-	if errors.As(err, &ae) {
+	if ae, refused := errors.AsType[*apiError](err); refused {
 		ae.contentType = plainText
 	}
 	return s, err

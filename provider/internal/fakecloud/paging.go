@@ -53,7 +53,7 @@ func (w window) headers(path string, q url.Values, total int) http.Header {
 		rest.Del("page")
 		rest.Del("per_page")
 		target := fmt.Sprintf("%s?page=%d&per_page=%d&%s", path, page, w.size, rest.Encode())
-		return fmt.Sprintf(`<%s>; rel="%s"`, strings.TrimSuffix(target, "&"), rel)
+		return fmt.Sprintf(`<%s>; rel=%q`, strings.TrimSuffix(target, "&"), rel)
 	}
 	var links []string
 	if w.page < last {

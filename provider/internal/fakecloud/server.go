@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -81,7 +81,7 @@ func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 	status := 0
 	defer func() {
 		c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: rt.name, Status: status})
-		c.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status))
+		c.log.DebugContext(r.Context(), "request", "method", r.Method, "path", r.URL.Path, "status", status)
 	}()
 	var err error
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
@@ -153,8 +153,8 @@ func (c *Cloud) dispatch(rt *route, q *request) (*response, error) {
 }
 
 func errorReply(err error, spaced bool) *Reply {
-	var ae *apiError
-	if !errors.As(err, &ae) {
+	ae, refused := errors.AsType[*apiError](err)
+	if !refused {
 		return Unavailable()
 	}
 	body, err := encode(ae.body, spaced)
@@ -173,9 +173,7 @@ func errorReply(err error, spaced bool) *Reply {
 
 func (r *Reply) write(w http.ResponseWriter) {
 	h := w.Header()
-	for k, v := range r.Header {
-		h[k] = v
-	}
+	maps.Copy(h, r.Header)
 	// A nil entry stops net/http from guessing a type: the recorded 429 has none.
 	h["Content-Type"] = nil
 	if r.ContentType != "" {

@@ -74,9 +74,14 @@ func (s *server) allowedActions() []string {
 	}
 }
 
+var serverActions = []string{"poweron", "poweroff", "terminate", "reboot", "stop_in_place", "backup", "enable_routed_ip"}
+
 // act starts an action, or says why not. What the API answers next, the first
 // GET included, already shows the transitional state.
 func (c *Cloud) act(s *server, action string, o Outcome) error {
+	if !slices.Contains(serverActions, action) {
+		return invalid(constraint("action", "not a valid value"))
+	}
 	if s.state == StateLocked {
 		return locked(s.id)
 	}
@@ -98,8 +103,6 @@ func (c *Cloud) act(s *server, action string, o Outcome) error {
 		return c.wrongState("server already uses routed IPs")
 	case "backup":
 		return &apiError{status: http.StatusNotImplemented, body: errorBody{Message: "this fake makes no backups"}}
-	default:
-		return invalid(constraint("action", "not a valid value"))
 	}
 	switch action {
 	case "poweroff":
@@ -218,7 +221,11 @@ func (c *Cloud) becomeStopped(s *server) {
 
 func (c *Cloud) halt(s *server, detail string) {
 	c.enter(s, StateStopping, detail)
-	if c.hosts != nil {
+	c.haltGuest(s)
+}
+
+func (c *Cloud) haltGuest(s *server) {
+	if c.hosts != nil && !c.closed {
 		c.hosts.Halt(s.id)
 	}
 }
@@ -269,9 +276,7 @@ func (c *Cloud) GuestShutdown(serverID string) bool {
 	if s == nil || s.state != StateRunning {
 		return false
 	}
-	if c.hosts != nil {
-		c.hosts.Halt(s.id)
-	}
+	c.haltGuest(s)
 	c.enter(s, StateStoppedInPlace, "stopped in place")
 	return true
 }
