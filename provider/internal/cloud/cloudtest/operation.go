@@ -45,8 +45,7 @@ func (o *Operation) RunTo(ctx context.Context, steps []cloud.Step, n int) error 
 				break
 			}
 			pause := time.Millisecond
-			var again *cloud.AgainError
-			if errors.As(err, &again) {
+			if again, ok := errors.AsType[*cloud.AgainError](err); ok {
 				pause, failures = again.After, 0
 			} else if failures++; Hopeless(err) || failures > retries {
 				return fmt.Errorf("step %q: %w", o.step, err)

@@ -112,10 +112,19 @@ var silenceSDK = sync.OnceFunc(func() { logger.SetLogger(silent{}) })
 // silent logs nothing: whatever matters comes back as an error.
 type silent struct{}
 
-func (silent) Debugf(string, ...any)          {}
-func (silent) Infof(string, ...any)           {}
-func (silent) Warningf(string, ...any)        {}
-func (silent) Errorf(string, ...any)          {}
+// Debugf implements logger.Logger.
+func (silent) Debugf(string, ...any) {}
+
+// Infof implements logger.Logger.
+func (silent) Infof(string, ...any) {}
+
+// Warningf implements logger.Logger.
+func (silent) Warningf(string, ...any) {}
+
+// Errorf implements logger.Logger.
+func (silent) Errorf(string, ...any) {}
+
+// ShouldLog implements logger.Logger.
 func (silent) ShouldLog(logger.LogLevel) bool { return false }
 
 // SRNGuard makes the SDK's list calls safe to run at the same time. Since v1.38

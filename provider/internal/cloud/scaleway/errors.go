@@ -41,11 +41,10 @@ func Explain(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	var known *apiError
-	if errors.As(err, &known) {
+	if _, done := errors.AsType[*apiError](err); done {
 		return err
 	}
-	kind, words := classify(err)
+	words, kind := classify(err)
 	text := words
 	if kind != nil {
 		text = fmt.Sprintf("%s: %s", kind, words)
@@ -53,7 +52,7 @@ func Explain(err error) error {
 	return &apiError{kind: kind, text: text, err: err}
 }
 
-func classify(err error) (kind error, words string) {
+func classify(err error) (words string, kind error) {
 	words = strings.TrimPrefix(err.Error(), "scaleway-sdk-go: ")
 	var (
 		quota     *scw.QuotasExceededError
@@ -70,26 +69,26 @@ func classify(err error) (kind error, words string) {
 	)
 	switch {
 	case errors.As(err, &quota):
-		return cloud.ErrQuota, quotaWords(quota)
+		return quotaWords(quota), cloud.ErrQuota
 	case errors.As(err, &stock):
-		return cloud.ErrNoCapacity, words
+		return words, cloud.ErrNoCapacity
 	case errors.As(err, &missing), errors.As(err, &expired):
-		return cloud.ErrNotFound, words
+		return words, cloud.ErrNotFound
 	case errors.As(err, &denied), errors.As(err, &auth):
-		return cloud.ErrDenied, words
+		return words, cloud.ErrDenied
 	case errors.As(err, &invalid):
-		return cloud.ErrInvalid, words
+		return words, cloud.ErrInvalid
 	case errors.As(err, &transient), errors.As(err, &locked):
-		return cloud.ErrConflict, words
+		return words, cloud.ErrConflict
 	case errors.As(err, &precond):
 		if precond.Precondition != "" && !strings.Contains(words, "in use") {
 			words += " (" + precond.Precondition + ")"
 		}
-		return cloud.ErrConflict, words
+		return words, cloud.ErrConflict
 	case errors.As(err, &response):
-		return classifyResponse(response), responseWords(response)
+		return responseWords(response), classifyResponse(response)
 	default:
-		return nil, words
+		return words, nil
 	}
 }
 
@@ -187,8 +186,7 @@ func quotaWords(e *scw.QuotasExceededError) string {
 // else that is not a success (a 5xx, a timeout, a broken connection, an
 // unreadable answer) may have been done.
 func Refused(err error) bool {
-	var response *scw.ResponseError
-	if errors.As(err, &response) {
+	if response, ok := errors.AsType[*scw.ResponseError](err); ok {
 		code := response.StatusCode
 		return code >= 400 && code < 500 && code != http.StatusRequestTimeout
 	}

@@ -148,7 +148,7 @@ func (w *world) force(t *testing.T, ref, state, detail string) {
 
 func (w *world) protect(t *testing.T, ref string) {
 	t.Helper()
-	_, err := instance.NewAPI(w.client(t)).UpdateServer(&instance.UpdateServerRequest{Zone: zone, ServerID: id(ref), Protected: scw.BoolPtr(true)})
+	_, err := instance.NewAPI(w.client(t)).UpdateServer(&instance.UpdateServerRequest{Zone: zone, ServerID: id(ref), Protected: new(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func (w *world) contract(commercialType string) *cloudtest.World {
 			"terminating": func(t *testing.T, ref string) {
 				w.action(t, ref, instance.ServerActionTerminate)
 			},
-			"stopped in place": func(t *testing.T, ref string) { w.GuestShutdown(id(ref)) },
+			"stopped in place": func(_ *testing.T, ref string) { w.GuestShutdown(id(ref)) },
 			"protected":        w.protect,
 			"protected, stopped": func(t *testing.T, ref string) {
 				w.action(t, ref, instance.ServerActionPoweroff)
@@ -222,7 +222,11 @@ func (w *world) contract(commercialType string) *cloudtest.World {
 			"rebooting for ever": func(t *testing.T, ref string) { w.force(t, ref, fakecloud.StateStarting, "rebooting") },
 			"locked, then freed": func(t *testing.T, ref string) {
 				w.force(t, ref, fakecloud.StateLocked, "")
-				freed := time.AfterFunc(50*time.Millisecond, func() { w.force(t, ref, fakecloud.StateRunning, "") })
+				freed := time.AfterFunc(50*time.Millisecond, func() {
+					if err := w.ForceState(id(ref), fakecloud.StateRunning, ""); err != nil {
+						t.Error(err)
+					}
+				})
 				t.Cleanup(func() { freed.Stop() })
 			},
 			"refuses terminate": func(_ *testing.T, _ string) {
@@ -251,8 +255,8 @@ func (w *world) stranger(t *testing.T, n int) {
 	for i := range n {
 		tags := [][]string{{"bigfleet=another-provider"}, nil, {"bigfleet-machine=m-1", "scaleway-fr-par-1"}}[i%3]
 		_, err := api.CreateServer(&instance.CreateServerRequest{
-			Zone: zone, Name: "stranger", CommercialType: blockType, Image: scw.StringPtr("ubuntu_noble"), Tags: tags,
-			DynamicIPRequired: scw.BoolPtr(true),
+			Zone: zone, Name: "stranger", CommercialType: blockType, Image: new("ubuntu_noble"), Tags: tags,
+			DynamicIPRequired: new(true),
 		}, scw.WithContext(context.Background()))
 		if err != nil {
 			t.Fatal(err)

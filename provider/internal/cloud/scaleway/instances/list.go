@@ -94,7 +94,7 @@ func (c *Cloud) page(ctx context.Context, tags []string, page int32) (*instance.
 			Project: &c.project, // without it the list spans every project the key can read
 			Tags:    tags,
 			Order:   instance.ListServersRequestOrderCreationDateAsc,
-			PerPage: scw.Uint32Ptr(pageSize),
+			PerPage: new(uint32(pageSize)),
 			Page:    &page,
 		}, scw.WithContext(ctx))
 		return err
@@ -116,7 +116,7 @@ func (c *Cloud) volumesTagged(ctx context.Context, tag string) ([]*block.Volume,
 	err := c.guard.Do(c.client, func() (err error) {
 		resp, err = c.block.ListVolumes(&block.ListVolumesRequest{
 			Zone: c.zone, ProjectID: &c.project, Tags: []string{tag},
-			PageSize: scw.Uint32Ptr(pageSize),
+			PageSize: new(uint32(pageSize)),
 		}, scw.WithContext(ctx), scw.WithAllPages())
 		return err
 	})

@@ -233,7 +233,7 @@ func (c *Cloud) push(ctx context.Context, t *cloud.Task, server *instance.Server
 func (c *Cloud) stop(ctx context.Context, t *cloud.Task, server *instance.Server) (leaving bool, err error) {
 	if server.Protected {
 		_, err := c.api.UpdateServer(&instance.UpdateServerRequest{
-			Zone: c.zone, ServerID: server.ID, Protected: scw.BoolPtr(false),
+			Zone: c.zone, ServerID: server.ID, Protected: new(false),
 		}, scw.WithContext(ctx))
 		if err != nil {
 			return false, fmt.Errorf("lift the protection of server %s: %w", server.ID, scaleway.Explain(err))
