@@ -25,6 +25,8 @@ type createServerBody struct {
 	SecurityGroup     string `json:"security_group"`
 	PlacementGroup    string `json:"placement_group"`
 	Protected         bool
+
+	id string // of a server that existed before; "" mints one
 }
 
 type volumeTemplate struct {
@@ -42,6 +44,14 @@ func (c *Cloud) createServer(q *request) (*response, error) {
 	if err := q.decode(&in); err != nil {
 		return nil, err
 	}
+	s, err := c.makeServer(q, in)
+	if err != nil {
+		return nil, err
+	}
+	return created(c.serverEnvelope(s))
+}
+
+func (c *Cloud) makeServer(q *request, in createServerBody) (*server, error) {
 	if err := in.missing(); err != nil {
 		return nil, err
 	}
@@ -89,6 +99,9 @@ func (c *Cloud) createServer(q *request) (*response, error) {
 		wantsIP: in.DynamicIPRequired == nil && len(ips) == 0 || in.DynamicIPRequired != nil && *in.DynamicIPRequired,
 		volumes: map[string]*volume{}, userData: map[string][]byte{}, group: group, mac: randomMAC("de:00:00"),
 	}
+	if in.id != "" {
+		s.id = in.id
+	}
 	for _, v := range plan {
 		if v.existing == nil {
 			v.existing = c.newVolume(v.name, q.zone, project, v.kind, v.size, nil)
@@ -103,7 +116,7 @@ func (c *Cloud) createServer(q *request) (*response, error) {
 	c.inv.servers[s.id] = s
 	c.inv.zone(q.zone).servers.add(s)
 	c.log.Info("server made", "id", s.id, "name", s.name, "type", p.name, "zone", s.zone)
-	return created(c.serverEnvelope(s))
+	return s, nil
 }
 
 func (in *createServerBody) missing() error {

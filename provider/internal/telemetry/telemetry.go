@@ -48,6 +48,19 @@ const (
 	MetricCloudRequests = "bigfleet_cloud_request_duration_seconds" // histogram: cloud, method, route, status
 	MetricCloudInFlight = "bigfleet_cloud_requests_in_flight"       // gauge: cloud
 
+	// The gRPC port.
+	MetricRPCDuration = "bigfleet_rpc_duration_seconds" // histogram: method, code
+	MetricRPCDenied   = "bigfleet_rpc_denied_total"     // counter
+
+	// Machines and their transitions.
+	MetricTransitionsStarted = "bigfleet_transitions_started_total"        // counter: kind
+	MetricTransitionDuration = "bigfleet_transition_duration_seconds"      // histogram: kind, outcome
+	MetricStepFailures       = "bigfleet_step_failures_total"              // counter: kind, step, class
+	MetricReconciles         = "bigfleet_reconciles_total"                 // counter: result
+	MetricInstances          = "bigfleet_cloud_instances"                  // gauge
+	MetricUnclaimed          = "bigfleet_cloud_instances_unclaimed"        // gauge
+	MetricLastReconcile      = "bigfleet_last_reconcile_timestamp_seconds" // gauge
+
 	// The bootstrap channel.
 	MetricChannelPolls        = "bigfleet_channel_polls_total"               // counter: result
 	MetricChannelAcks         = "bigfleet_channel_acks_total"                // counter: result
@@ -63,7 +76,9 @@ const (
 
 // Names of metric labels.
 const (
+	LabelClass   = "class"
 	LabelCloud   = "cloud"
+	LabelCode    = "code"
 	LabelKind    = "kind"
 	LabelMethod  = "method"
 	LabelOutcome = "outcome"
@@ -71,4 +86,5 @@ const (
 	LabelResult  = "result"
 	LabelRoute   = "route"
 	LabelStatus  = "status"
+	LabelStep    = "step"
 )

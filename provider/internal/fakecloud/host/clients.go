@@ -1,6 +1,8 @@
 package host
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -11,13 +13,16 @@ import (
 // clients holds one HTTP client for each provider, so that the agents of
 // thousands of servers share a few HTTP/2 connections.
 type clients struct {
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the default
 	mu      sync.Mutex
 	clients map[clientKey]*http.Client
 }
 
 type clientKey struct{ endpoint, ca string }
 
-func newClients() *clients { return &clients{clients: map[clientKey]*http.Client{}} }
+func newClients(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *clients {
+	return &clients{dial: dial, clients: map[clientKey]*http.Client{}}
+}
 
 func (c *clients) get(endpoint, ca string) (*http.Client, error) {
 	c.mu.Lock()
@@ -29,6 +34,10 @@ func (c *clients) get(endpoint, ca string) (*http.Client, error) {
 	client, err := agent.NewHTTPClient(ca)
 	if err != nil {
 		return nil, err
+	}
+	if t, ok := client.Transport.(*http.Transport); ok && c.dial != nil {
+		t.DialContext = c.dial
+		t.Proxy = nil // a network of its own has no way out through a proxy
 	}
 	client.Transport = &oneDialer{next: client.Transport, dialing: make(chan struct{}, 1)}
 	c.clients[key] = client

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"log/slog"
+	"net"
 	"strconv"
 	"time"
 
@@ -21,6 +22,9 @@ type InProcessOptions struct {
 	// Hook stands for the host's hook; nil succeeds at once. It must return soon
 	// after ctx ended.
 	Hook func(ctx context.Context, g fakecloud.Guest, call agent.Call) error
+	// Dial is the hosts' network; nil is this machine's. It lets hosts reach a
+	// provider under a name that is known to no resolver.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Agent tunes the agents: Wait, BackoffMin and so on. Its Log, HTTPClient,
 	// Hook, Journal and BootID are set by the hosts.
 	Agent agent.Options
@@ -30,7 +34,7 @@ type InProcessOptions struct {
 // connections to a provider and keep their journals in memory.
 func NewInProcess(opts InProcessOptions) *Hosts {
 	h := newHosts(opts.Log, opts.Delay)
-	clients := newClients()
+	clients := newClients(opts.Dial)
 	h.atClose = clients.close
 	h.newMachine = func(serverID string) machine {
 		return &goroutines{

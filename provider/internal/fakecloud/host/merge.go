@@ -119,7 +119,9 @@ func (m *merger) declare(name string, opts options) error {
 	return nil
 }
 
-// merge returns old with part merged onto it. old is not changed.
+// merge returns old with part merged onto it. old is not changed. It stays when
+// the two cannot be joined, such as a string appended to a list, where cloud-init
+// raises an exception.
 func (m merger) merge(old, part any) any {
 	switch old := old.(type) {
 	case map[string]any:
@@ -134,10 +136,12 @@ func (m merger) merge(old, part any) any {
 		if m.str == nil {
 			return old
 		}
-		if s, ok := part.(string); ok && m.str.has("append") {
+		if !m.str.has("append") {
+			return part
+		}
+		if s, ok := part.(string); ok {
 			return old + s
 		}
-		return part
 	}
 	return old
 }

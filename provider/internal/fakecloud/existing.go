@@ -1,0 +1,50 @@
+package fakecloud
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+)
+
+// Existing is a server that was there before the Cloud was: one that an earlier
+// process made and whose id somebody still knows.
+type Existing struct {
+	ID             string // UUID
+	Zone           string
+	Project        string
+	Name           string
+	CommercialType string
+	Image          string // label or UUID
+	Tags           []string
+	UserData       []byte // as it was at the first power-on
+}
+
+// Restore puts a running server into the inventory and boots its host. It fails
+// when the server could not have been made here, or is there already.
+func (c *Cloud) Restore(e Existing) error {
+	if err := uuid.Validate(e.ID); err != nil {
+		return fmt.Errorf("restore server %q: %w", e.ID, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inv.servers[e.ID] != nil {
+		return fmt.Errorf("restore server %s: it exists", e.ID)
+	}
+	q := &request{Request: &http.Request{}, zone: e.Zone, key: &Key{}} // a key that may do everything
+	s, err := c.makeServer(q, createServerBody{
+		id: e.ID, Name: e.Name, CommercialType: e.CommercialType, Image: e.Image, Tags: e.Tags,
+		Project: e.Project,
+	})
+	if err != nil {
+		return fmt.Errorf("restore server %s: %w", e.ID, err)
+	}
+	s.booted, s.atFirst = true, bytes.Clone(e.UserData)
+	s.location = randomLocation(s.zone)
+	if s.wantsIP {
+		s.dynamic = c.newDynamicAddress()
+	}
+	c.becomeRunning(s)
+	return nil
+}

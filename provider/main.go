@@ -1,0 +1,104 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"bigfleet-providers/provider/internal/telemetry"
+)
+
+// Exit codes of Main.
+const (
+	exitOK     = 0
+	exitFailed = 1 // it ran and could not go on
+	exitUsage  = 2 // it was told something it cannot use
+)
+
+// Main is a provider's main function: it reads the command line and the
+// environment, runs the command and returns the exit code. args are without the
+// program's name.
+func Main(version string, args []string, stdout, stderr io.Writer) int {
+	command := "serve"
+	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	switch command {
+	case "serve", "check-config":
+	case "version":
+		fmt.Fprintln(stdout, version)
+		return exitOK
+	case "help":
+		usage(stdout)
+		return exitOK
+	default:
+		fmt.Fprintf(stderr, "unknown command %q; see --help\n", command)
+		return exitUsage
+	}
+	cfg, err := Load(args, os.LookupEnv)
+	if errors.Is(err, pflag.ErrHelp) {
+		usage(stdout)
+		return exitOK
+	}
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n\nSee --help for every flag.\n", indent(err))
+		return exitUsage
+	}
+	log, err := telemetry.NewLogger(stderr, cfg.LogFormat, cfg.LogLevel)
+	if err != nil {
+		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
+		return exitUsage
+	}
+	if command == "check-config" {
+		_, security, err := cfg.TLS.load()
+		if err != nil {
+			fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
+			return exitUsage
+		}
+		fmt.Fprintf(stdout, "the configuration is usable: provider %s, zone %s, %s, gRPC on %s (%s)\n", cfg.Provider, cfg.Zone, cfg.Substrate, cfg.Addr, security)
+		return exitOK
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// Once told to stop, a second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	if err := Run(ctx, cfg, version, log); err != nil {
+		log.Error("the provider stopped", telemetry.KeyError, err.Error())
+		return exitFailed
+	}
+	return exitOK
+}
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, `A BigFleet capacity provider for Scaleway: it serves bigfleet.v1alpha1.CapacityProvider
+over gRPC and turns its calls into real servers.
+
+Usage:
+  scaleway [serve] [flags]       run the provider
+  scaleway check-config [flags]  judge flags, environment and files without serving
+  scaleway version
+
+Try it without an account:
+  scaleway --use-fake-backend --provider=trial
+
+Flags (env: the variable that is read when the flag is not given; with _FILE
+behind its name, the file that holds the value):
+`)
+	fmt.Fprint(w, (&Config{}).flags().FlagUsagesWrapped(100))
+}
+
+// indent puts every line of an error on a line of its own.
+func indent(err error) string {
+	return "  " + strings.ReplaceAll(err.Error(), "\n", "\n  ")
+}

@@ -1,0 +1,318 @@
+// Package provider is a capacity provider as a process: it reads the
+// configuration, builds the parts, runs them, and stops them in order.
+package provider
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/channel"
+	"bigfleet-providers/provider/internal/lifecycle"
+	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/rpc"
+	"bigfleet-providers/provider/internal/store"
+	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/shared/token"
+)
+
+// Limits on background work that no operator needs to turn.
+const (
+	maxCloudSteps   = 64               // cloud steps at the same time
+	failedListed    = 15 * time.Minute // a failed machine with nothing left
+	removalGrace    = 30 * time.Minute // before a server that nobody claims is removed
+	removalCap      = 5                // such servers in one pass
+	tagBudget       = time.Minute      // for a cluster tag before reconcile takes over
+	retryMin        = time.Second
+	retryMax        = time.Minute
+	fakeRetryMin    = 20 * time.Millisecond
+	fakeRetryMax    = time.Second
+	catalogDeadline = time.Minute
+)
+
+// Run runs a provider until ctx ends. The configuration must be valid. All
+// listeners are open, and their addresses logged, before the first call is
+// answered.
+func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (err error) {
+	grpcTLS, security, err := cfg.TLS.load()
+	if err != nil {
+		return err
+	}
+	log = log.With("provider", cfg.Provider, telemetry.KeyZone, cfg.Zone)
+	log.Info("starting", "version", version, "security", security, "substrate", cfg.Substrate, "fake", cfg.UseFake)
+
+	// The store comes first: a second process on the same file must learn that
+	// before it opens a port or touches the cloud.
+	st, err := store.Open(store.Options{Path: cfg.State, View: rpc.Frame, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if cfg.State == "" {
+		log.Warn("no --state: machines, bindings and fencing marks are forgotten at exit; only fit for trials")
+	}
+
+	reg := telemetry.NewRegistry(version)
+	m := newMetrics(reg)
+
+	var fake *fakeWorld
+	if cfg.UseFake {
+		if fake, err = openFakeWorld(ctx, cfg, log); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, fake.Close()) }()
+	}
+	secret, sealer, err := bootstrapSecret(cfg, fake, log)
+	if err != nil {
+		return err
+	}
+	front, err := openChannel(ctx, cfg, fake)
+	if err != nil {
+		return err
+	}
+	ch, err := channel.New(channel.Options{
+		Secret:   secret,
+		Known:    func(id string) bool { _, _, ok := st.Get(id); return ok },
+		Settled:  func(id, command string) bool { return settled(st, id, command) },
+		Packages: front.packages,
+		Log:      log,
+		Metrics:  reg,
+	})
+	if err != nil {
+		return errors.Join(err, front.listener.Close())
+	}
+
+	back, err := openScaleway(cfg, fake, version, reg, log)
+	if err != nil {
+		return errors.Join(err, front.listener.Close())
+	}
+	params := front.params
+	userData := func(id string) ([]byte, error) {
+		p := params
+		p.MachineID, p.Token = id, token.Derive(secret, id)
+		return cloudinit.Render(p)
+	}
+	if fake != nil {
+		if err := fake.restore(cfg, st, userData); err != nil {
+			return errors.Join(fmt.Errorf("fake backend: %w", err), front.listener.Close())
+		}
+	}
+	o := lifecycle.Options{
+		Store: st, Cloud: back.cloud, Deleter: back.deleter, Delivery: ch,
+		Provider: cfg.Provider, UserData: userData,
+		NewID: func() string { return uuid.NewString() },
+		Timeouts: lifecycle.Timeouts{
+			Create: cfg.CreateTimeout, Configure: cfg.ConfigureTimeout,
+			Drain: cfg.DrainTimeout, Delete: cfg.DeleteTimeout,
+		},
+		Pace:            lifecycle.Pace{RetryMin: retryMin, RetryMax: retryMax, TagBudget: tagBudget},
+		Log:             log,
+		Observer:        m,
+		Sealer:          sealer,
+		RequireFence:    cfg.RequireFence,
+		FailedRetention: cfg.FailedRetention,
+		FailedListed:    failedListed,
+		MaxCloudSteps:   maxCloudSteps,
+		Awaiting:        st.Fresh(),
+		RemovalGrace:    removalGrace,
+		RemovalCap:      removalCap,
+	}
+	if cfg.UseFake {
+		o.Pace.RetryMin, o.Pace.RetryMax = fakeRetryMin, fakeRetryMax
+	}
+	engine := lifecycle.New(o)
+	slots := &slotSource{cfg: cfg, catalog: back.catalog, engine: engine, log: log}
+	if err := slots.seed(ctx); err != nil {
+		return errors.Join(err, front.listener.Close())
+	}
+
+	grpcListener, err := listen(ctx, "addr", cfg.Addr)
+	if err != nil {
+		return errors.Join(err, front.listener.Close())
+	}
+	metricsListener, err := listenMetrics(ctx, cfg, log)
+	if err != nil {
+		return errors.Join(err, front.listener.Close(), grpcListener.Close())
+	}
+	log.Info("serving", "grpc", grpcListener.Addr().String(), "metrics", addrOf(metricsListener), "endpoint", params.Endpoint,
+		"machines", st.Size())
+
+	var stopping atomic.Bool
+	svc := rpc.New(engine, frames{st})
+	parts := []part{
+		{"grpc", func(ctx context.Context) error {
+			defer stopping.Store(true)
+			return serveGRPC(ctx, grpcListener, svc, grpcOptions{
+				tls: grpcTLS, reflection: cfg.Reflection, requireIdentity: cfg.RequireShardIdentity,
+				stopTimeout: cfg.ShutdownTimeout, metrics: m, log: log,
+			})
+		}},
+		{"bootstrap channel", func(ctx context.Context) error {
+			return ch.Serve(ctx, front.listener, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{front.pair}})
+		}},
+		{"lifecycle", func(ctx context.Context) error { return engine.Run(ctx, cfg.ReconcileInterval) }},
+		{"prices", func(ctx context.Context) error { return slots.refresh(ctx, cfg.PriceRefresh) }},
+		{"store", func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-st.Done():
+				return fmt.Errorf("the state cannot be written any more: %w", st.Err())
+			}
+		}},
+	}
+	if metricsListener != nil {
+		ready := func() []string {
+			var reasons []string
+			if stopping.Load() || ctx.Err() != nil {
+				reasons = append(reasons, "stopping")
+			}
+			if err := engine.Ready(); err != nil {
+				reasons = append(reasons, err.Error())
+			}
+			if err := st.Err(); err != nil {
+				reasons = append(reasons, err.Error())
+			}
+			return reasons
+		}
+		parts = append(parts, part{"metrics", func(ctx context.Context) error {
+			return serveHTTP(ctx, metricsListener, telemetry.NewHandler(reg, ready), log)
+		}})
+	}
+	err = runParts(ctx, log, parts)
+	if err == nil {
+		log.Info("stopped")
+	}
+	return err
+}
+
+// frames shows the store to the service.
+type frames struct{ st *store.Store }
+
+// Frame implements rpc.Reader.
+func (f frames) Frame(id string) ([]byte, bool) {
+	_, view, ok := f.st.Get(id)
+	return view, ok
+}
+
+// Frames implements rpc.Reader.
+func (f frames) Frames(states []machine.State, limit int, since []byte) ([][]byte, []byte) {
+	page := f.st.List(store.Filter{States: states, Max: limit, Since: since})
+	return page.Views, page.Revision
+}
+
+// settled says whether a command's outcome is on record: the host may stop
+// repeating its report.
+func settled(st *store.Store, machineID, commandID string) bool {
+	rec, _, ok := st.Get(machineID)
+	if !ok || commandID == "" {
+		return false
+	}
+	if rec.Op != nil && rec.Op.ID == commandID {
+		return rec.Op.Joined
+	}
+	return commandID == rec.History.Configure || commandID == rec.History.Drain
+}
+
+// bootstrapSecret chooses the secret that tokens derive from. A random one dies
+// with the process, so nothing is sealed with it.
+func bootstrapSecret(cfg *Config, fake *fakeWorld, log *slog.Logger) (token.Secret, *lifecycle.Sealer, error) {
+	raw := []byte(cfg.Bootstrap.Secret)
+	if len(raw) == 0 && fake != nil {
+		raw = fake.secret
+	}
+	if len(raw) == 0 {
+		log.Warn("BIGFLEET_BOOTSTRAP_SECRET is not set: a random secret is used, and every agent's token dies with this process")
+		raw = make([]byte, token.MinSecretBytes)
+		rand.Read(raw) // never fails, by its documentation
+		secret, err := token.NewSecret(raw)
+		return secret, nil, err
+	}
+	secret, err := token.NewSecret(raw)
+	if err != nil {
+		return token.Secret{}, nil, err
+	}
+	sealer, err := lifecycle.NewSealer(secret.Bytes())
+	return secret, sealer, err
+}
+
+// listenMetrics opens the metrics port. Only a trial on the fake backend, with
+// the port left at its default, may go elsewhere when it is taken.
+func listenMetrics(ctx context.Context, cfg *Config, log *slog.Logger) (net.Listener, error) {
+	if cfg.MetricsAddr == "" {
+		return nil, nil
+	}
+	ln, err := listen(ctx, "metrics-addr", cfg.MetricsAddr)
+	if err != nil && cfg.UseFake && !cfg.set["metrics-addr"] {
+		log.Warn("the default metrics port is taken; using a free one, since this is a trial", telemetry.KeyError, err.Error())
+		return listen(ctx, "metrics-addr", "127.0.0.1:0")
+	}
+	return ln, err
+}
+
+func addrOf(ln net.Listener) string {
+	if ln == nil {
+		return "off"
+	}
+	return ln.Addr().String()
+}
+
+// channelFront is what the bootstrap channel shows to agents.
+type channelFront struct {
+	listener net.Listener
+	pair     tls.Certificate
+	params   cloudinit.Params
+	packages fs.FS
+}
+
+// openChannel opens the channel's port and settles under which name and CA
+// agents reach it.
+func openChannel(ctx context.Context, cfg *Config, fake *fakeWorld) (*channelFront, error) {
+	params, err := cfg.userDataParams()
+	if err != nil {
+		return nil, err
+	}
+	f := &channelFront{params: params}
+	addr := cfg.Bootstrap.Addr
+	if cfg.Bootstrap.TLSCert != "" {
+		if f.pair, f.params.CAPEM, err = cfg.Bootstrap.load(); err != nil {
+			return nil, err
+		}
+	} else {
+		f.pair, f.params.CAPEM = fake.pair, fake.caPEM
+		if !cfg.set["bootstrap-addr"] {
+			addr = fake.channelAddr()
+		}
+	}
+	if cfg.Bootstrap.AgentPackages != "" {
+		root, err := os.OpenRoot(cfg.Bootstrap.AgentPackages)
+		if err != nil {
+			return nil, fmt.Errorf("--agent-packages: %w", err)
+		}
+		f.packages = root.FS()
+	}
+	if f.listener, err = listen(ctx, "bootstrap-addr", addr); err != nil {
+		return nil, err
+	}
+	if cfg.Bootstrap.TLSCert == "" {
+		f.params.Endpoint, err = fake.meet(f.listener.Addr())
+		if err != nil {
+			return nil, errors.Join(err, f.listener.Close())
+		}
+	}
+	if err := cloudinit.Check(f.params); err != nil {
+		return nil, errors.Join(fmt.Errorf("user data: %w", err), f.listener.Close())
+	}
+	return f, nil
+}

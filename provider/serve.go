@@ -1,0 +1,129 @@
+package provider
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/rpc"
+)
+
+// maxRequestBytes is gRPC's own default limit on a request, stated because the
+// contract's limits on blob and metadata rely on it.
+const maxRequestBytes = 4 << 20
+
+// grpcOptions are how the gRPC port is served.
+type grpcOptions struct {
+	tls             *tls.Config // nil: plaintext
+	reflection      bool
+	requireIdentity bool
+	stopTimeout     time.Duration
+	metrics         *metrics
+	log             *slog.Logger
+}
+
+// serveGRPC serves the service, health and, if asked for, reflection on ln
+// until ctx ends; then it lets calls in flight finish, up to a cap.
+func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOptions) error {
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(rpc.Codec()),
+		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.ChainUnaryInterceptor(
+			rpc.Measure(o.log, o.metrics.observeCall),
+			rpc.Recover(o.log),
+			rpc.Authorise(o.requireIdentity, func(string, error) { o.metrics.denied.Inc() }),
+		),
+		// A shard behind a load balancer pings idle connections; gRPC's default
+		// would hang up on it.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}),
+	}
+	if o.tls != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(o.tls)))
+	}
+	srv := grpc.NewServer(opts...)
+	svc.Register(srv)
+	probe := health.NewServer()
+	probe.SetServingStatus(pb.CapacityProvider_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(srv, probe)
+	if o.reflection {
+		reflection.Register(srv)
+	}
+
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	probe.Shutdown()
+	graceful := make(chan struct{})
+	go func() {
+		srv.GracefulStop()
+		close(graceful)
+	}()
+	timer := time.NewTimer(o.stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-graceful:
+	case <-timer.C:
+		o.log.Warn("calls in flight were cut off", "after", o.stopTimeout.String())
+		srv.Stop() // makes GracefulStop return
+		<-graceful
+	}
+	return <-served
+}
+
+// serveHTTP serves a plain HTTP handler until ctx ends.
+func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, log *slog.Logger) error {
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := srv.Shutdown(grace)
+	if err != nil {
+		err = errors.Join(err, srv.Close())
+	}
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// listen opens a TCP port and names the flag if it cannot.
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("--%s %s: %w", flag, addr, err)
+	}
+	return ln, nil
+}

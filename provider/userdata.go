@@ -1,0 +1,104 @@
+package provider
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"bigfleet-providers/cloudinit"
+)
+
+// architectures are Debian's names of what the clouds sell.
+var architectures = []string{"amd64", "arm64"}
+
+// userDataParams is what all machines' user data have in common. Files are read
+// once, at start.
+func (c *Config) userDataParams() (cloudinit.Params, error) {
+	var errs []error
+	keep := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	p := cloudinit.Params{
+		Endpoint: c.Bootstrap.Endpoint,
+		Install:  cloudinit.Install(c.Bootstrap.AgentInstall),
+		Limit:    cloudinit.ScalewayLimit,
+	}
+	if c.UseFake && !c.set["agent-install"] {
+		p.Install = cloudinit.InstallImage // a fake host has no package manager
+	}
+	caFile := c.Bootstrap.CA
+	if caFile == "" {
+		caFile = c.Bootstrap.TLSCert
+	}
+	ca, err := readFile("bootstrap-ca", caFile)
+	keep(err)
+	p.CAPEM = string(ca)
+	p.Base, err = readFile("base-user-data", c.BaseUserData)
+	keep(err)
+	switch p.Install {
+	case cloudinit.InstallImage:
+	case cloudinit.InstallChannel:
+		p.Packages, err = findPackages(c.Bootstrap.AgentPackages)
+		keep(err)
+	case cloudinit.InstallAPT:
+		key, err := readFile("agent-apt-key", c.Bootstrap.APTKey)
+		keep(err)
+		if c.Bootstrap.APTURI == "" || len(key) == 0 {
+			errs = append(errs, errors.New("--agent-apt-uri and --agent-apt-key: needed for --agent-install=apt"))
+		}
+		p.APT = cloudinit.APT{URI: c.Bootstrap.APTURI, Suite: c.Bootstrap.APTSuite, Component: c.Bootstrap.APTComponent, Key: string(key)}
+	default:
+		errs = append(errs, fmt.Errorf("--agent-install: %q is unknown, want one of %q", p.Install, cloudinit.Installs()))
+	}
+	return p, errors.Join(errs...)
+}
+
+// findPackages finds the agent package of each architecture in a folder
+// and hashes it.
+func findPackages(dir string) (map[string]cloudinit.Package, error) {
+	if dir == "" {
+		return nil, errors.New("--agent-packages: missing; --agent-install=channel serves the agent's .deb from there (or choose apt or image)")
+	}
+	found := map[string]cloudinit.Package{}
+	for _, arch := range architectures {
+		files, err := filepath.Glob(filepath.Join(dir, "bigfleet-agent_*_"+arch+".deb"))
+		if err != nil {
+			return nil, fmt.Errorf("--agent-packages %s: %w", dir, err)
+		}
+		if len(files) == 0 {
+			continue
+		}
+		if len(files) > 1 {
+			return nil, fmt.Errorf("--agent-packages %s: %d packages for %s; leave one, so that it is clear which is meant", dir, len(files), arch)
+		}
+		file := files[0]
+		sum, err := hashFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--agent-packages: %w", err)
+		}
+		found[arch] = cloudinit.Package{File: filepath.Base(file), SHA256: sum}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("--agent-packages %s: holds no bigfleet-agent_VERSION_ARCH.deb", dir)
+	}
+	return found, nil
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,202 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"time"
+
+	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/shared/token"
+)
+
+// maxSlots bounds --seed-count and the offerings together: what one process is
+// built and measured for.
+const maxSlots = 1_000_000
+
+var (
+	// providerName must fit into tags and DNS labels.
+	providerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+	// zoneName is what the SDK accepts as a zone. Zones are not looked up in its
+	// list, which lags behind the zones that open.
+	zoneName = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}-[0-9]{1,2}$`)
+)
+
+// Validate judges the configuration and reports every fault at once. It reads
+// the files it needs to judge, and touches nothing else.
+func (c *Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	address := func(flag, v string) {
+		if _, _, err := net.SplitHostPort(v); err != nil {
+			fault("--%s: %q is not host:port, such as :9000 or 127.0.0.1:9000", flag, v)
+		}
+	}
+	address("addr", c.Addr)
+	address("bootstrap-addr", c.Bootstrap.Addr)
+	if c.MetricsAddr != "" {
+		address("metrics-addr", c.MetricsAddr)
+	}
+	if !providerName.MatchString(c.Provider) {
+		fault("--provider: %q: want 1 to 40 of a-z, 0-9 and -, neither first nor last a -", c.Provider)
+	}
+	if !zoneName.MatchString(c.Zone) {
+		fault("--zone: %q is not a zone, such as fr-par-1", c.Zone)
+	}
+	c.oneOf(&errs, "substrate", c.Substrate, SubstrateInstances)
+	c.oneOf(&errs, "scaleway-backend", c.Backend, backendReal, backendFake, backendAuto)
+	c.oneOf(&errs, "fake-hosts", c.FakeHosts, fakeHostsInProc, fakeHostsProcess, fakeHostsNone)
+	if c.UseFake && c.Backend == backendReal {
+		fault("--use-fake-backend contradicts --scaleway-backend=scaleway")
+	}
+	if c.SeedCount < 1 || c.SeedCount > maxSlots {
+		fault("--seed-count: %d, want 1 to %d", c.SeedCount, maxSlots)
+	}
+	if c.Image == "" {
+		fault("--image: missing")
+	}
+	if !(c.EURUSD > 0) || math.IsInf(c.EURUSD, 0) {
+		fault("--eur-usd: %v, want a finite number above 0", c.EURUSD)
+	}
+	if !(c.FakeScale >= 0) || c.FakeScale > 10 {
+		fault("--fake-scale: %v, want 0 to 10", c.FakeScale)
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"price-refresh", c.PriceRefresh, time.Minute}, {"reconcile-interval", c.ReconcileInterval, time.Second},
+		{"create-timeout", c.CreateTimeout, time.Second}, {"configure-timeout", c.ConfigureTimeout, time.Second},
+		{"drain-timeout", c.DrainTimeout, time.Second}, {"delete-timeout", c.DeleteTimeout, time.Second},
+		{"failed-retention", c.FailedRetention, 0}, {"shutdown-timeout", c.ShutdownTimeout, time.Second},
+	} {
+		if d.value < d.least {
+			fault("--%s: %s, want %s or more", d.flag, d.value, d.least)
+		}
+	}
+	errs = append(errs, c.validateCredentials(), c.validateTLS(), c.validateBootstrap())
+	return errors.Join(errs...)
+}
+
+func (c *Config) oneOf(errs *[]error, flag, value string, allowed ...string) {
+	for _, a := range allowed {
+		if value == a {
+			return
+		}
+	}
+	if flag == "substrate" && value == SubstrateElasticMetal {
+		*errs = append(*errs, fmt.Errorf("--substrate: %s is not part of this version; want %s", value, SubstrateInstances))
+		return
+	}
+	*errs = append(*errs, fmt.Errorf("--%s: %q is unknown, want one of %q", flag, value, allowed))
+}
+
+// validateCredentials: without credentials and without the fake there is
+// nothing to provide, and the fake is never chosen in silence.
+func (c *Config) validateCredentials() error {
+	if c.UseFake {
+		return nil
+	}
+	var errs []error
+	missing := func(flag, variable string) {
+		errs = append(errs, fmt.Errorf("--%s: missing; set %s (or %s_FILE), or use --use-fake-backend for a trial without Scaleway", flag, variable, variable))
+	}
+	if c.AccessKey == "" {
+		missing("access-key", "SCW_ACCESS_KEY")
+	}
+	if c.SecretKey == "" {
+		missing("secret-key", "SCW_SECRET_KEY")
+	}
+	if c.ProjectID == "" {
+		missing("project-id", "SCW_DEFAULT_PROJECT_ID")
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateTLS() error {
+	var errs []error
+	switch {
+	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
+		errs = append(errs, errors.New("--tls-cert and --tls-key: only one is set; they are needed together"))
+	case c.TLS.Cert == "" && c.TLS.CA != "":
+		errs = append(errs, errors.New("--tls-ca: set without --tls-cert and --tls-key; a client CA needs a server certificate"))
+	default:
+		if _, _, err := c.TLS.load(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if c.RequireShardIdentity && c.TLS.CA == "" {
+		errs = append(errs, errors.New("--require-shard-identity: needs mTLS (--tls-cert, --tls-key, --tls-ca): without client certificates nobody could be identified"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateBootstrap() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	b := c.Bootstrap
+	if (b.TLSCert == "") != (b.TLSKey == "") {
+		fault("--bootstrap-tls-cert and --bootstrap-tls-key: only one is set; they are needed together")
+	} else if b.TLSCert == "" && !c.UseFake {
+		fault("--bootstrap-tls-cert and --bootstrap-tls-key: missing; the channel carries secrets and is always TLS")
+	}
+	switch u, err := url.Parse(b.Endpoint); {
+	case b.Endpoint == "" && c.UseFake && b.TLSCert == "":
+	case b.Endpoint == "":
+		fault("--bootstrap-endpoint: missing; agents dial it, such as https://provider.example:9443")
+	case err != nil || u.Scheme != "https" || u.Host == "":
+		fault("--bootstrap-endpoint: %q is not an https URL with a host", b.Endpoint)
+	case b.TLSCert == "" && c.UseFake:
+		fault("--bootstrap-endpoint: set without --bootstrap-tls-cert and --bootstrap-tls-key; the fake backend's own certificate fits its own endpoint only")
+	case b.TLSCert != "" && b.TLSKey != "":
+		if _, _, err := b.load(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if b.Secret != "" {
+		if _, err := token.NewSecret([]byte(b.Secret)); err != nil {
+			fault("--bootstrap-secret: %w", err)
+		}
+	} else if !c.UseFake && !b.AllowRandomSecret {
+		fault("--bootstrap-secret: missing; set BIGFLEET_BOOTSTRAP_SECRET (make one with: openssl rand -hex 32), or --allow-random-secret for a trial")
+	}
+	errs = append(errs, c.validateUserData())
+	return errors.Join(errs...)
+}
+
+// validateUserData renders the largest user data there can be.
+func (c *Config) validateUserData() error {
+	var errs []error
+	params, err := c.userDataParams()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if c.Bootstrap.Endpoint == "" || len(errs) > 0 {
+		return errors.Join(errs...) // reported elsewhere, or the fake's own
+	}
+	if len(params.CAPEM) == 0 {
+		return nil // the certificate's fault is reported by its own check
+	}
+	if err := cloudinit.Check(params); err != nil {
+		errs = append(errs, fmt.Errorf("user data: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// readFile reads a file that a flag names; "" reads nothing.
+func readFile(flag, path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	return content, nil
+}
