@@ -73,6 +73,10 @@ func (o *Operation) Lost(ctx context.Context, steps []cloud.Step, n int) {
 	*o = saved
 }
 
+// Died records that the process died as the n-th step began: whether the step
+// had any effect is not known.
+func (o *Operation) Died(steps []cloud.Step, n int) { o.step = steps[n].Name }
+
 // once runs a step once on a copy and saves what it learned.
 func (o *Operation) once(ctx context.Context, s cloud.Step) error {
 	t := &cloud.Task{Spec: o.Spec, Ref: o.Ref, Notes: maps.Clone(o.Notes), Rerun: o.rerun}
