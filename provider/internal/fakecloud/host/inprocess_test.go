@@ -14,14 +14,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"bigfleet-providers/agent"
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/shared/command"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ fakecloud.Hosts = (*Hosts)(nil)
 

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,22 +13,34 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"bigfleet-providers/agent"
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/shared/command"
 )
 
+// binDir is made for the run of all tests.
+var binDir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if binDir, err = os.MkdirTemp("", "bigfleet-agent-test"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(binDir) // the system's temporary directory is cleaned anyway
+		os.Exit(code)
+	}))
+}
+
 // agentBinary builds the real agent once.
 var agentBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "bigfleet-agent-test")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "bigfleet-agent")
+	path := filepath.Join(binDir, "bigfleet-agent")
 	out, err := exec.Command("go", "build", "-o", path, "bigfleet-providers/agent/cmd/bigfleet-agent").CombinedOutput()
 	if err != nil {
-		return "", &exec.Error{Name: string(out), Err: err}
+		return "", fmt.Errorf("build the agent: %w\n%s", err, out)
 	}
 	return path, nil
 })
@@ -225,7 +238,11 @@ func TestProcessOwnHook(t *testing.T) {
 }
 
 func TestNewProcessRefuses(t *testing.T) {
-	_, err := NewProcess(ProcessOptions{Dir: "/does/not/exist", AgentBinary: "/etc/hostname", HookPath: "/neither"})
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := NewProcess(ProcessOptions{Dir: "/does/not/exist", AgentBinary: plain, HookPath: "/neither"})
 	for _, want := range []string{"Dir: ", "AgentBinary: ", "HookPath: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
