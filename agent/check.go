@@ -119,8 +119,7 @@ func checkProvider(ctx context.Context, cfg Config, version string) []Finding {
 		token.Detail = fmt.Sprintf("accepted, a %s command is pending", answer.Command.Kind)
 	}
 	date := answer.Date
-	var status *poll.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*poll.StatusError](err); ok {
 		date = status.Date
 	}
 	if !date.IsZero() {
@@ -144,7 +143,7 @@ func checkDirect(ctx context.Context, endpoint *url.URL, client *http.Client) []
 	if err != nil {
 		return append(findings, Finding{Name: "tcp", Err: fmt.Errorf("%w: check routes, firewalls and that the provider listens on --bootstrap-addr", err)})
 	}
-	defer conn.Close() //nolint:errcheck // a probe
+	defer conn.Close()
 	findings = append(findings, Finding{Name: "tcp", Detail: "connected to " + conn.RemoteAddr().String()})
 	settings := client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	settings.ServerName = host

@@ -53,7 +53,7 @@ func LoadConfig(path string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("configuration: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return Config{}, fmt.Errorf("configuration: %w", err)

@@ -23,8 +23,7 @@ func (a *agent) failure(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	var status *poll.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*poll.StatusError](err); ok {
 		a.contact(status.Date)
 		// A provider that restarts, or has too many at once, is no failure.
 		if status.RetryAfter > 0 && (status.Code == http.StatusServiceUnavailable || status.Code == http.StatusTooManyRequests) {

@@ -56,24 +56,22 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	if flags.NArg() == 1 {
 		name = flags.Arg(0)
 	}
-	if err == nil {
-		switch name {
-		case "run":
-			err = run(ctx, *config, version, *debug, stderr)
-		case "status":
-			err = status(*config, stdout)
-		case "check":
-			err = check(ctx, *config, version, stdout)
-		case "version":
-			return printed(fmt.Fprintln(stdout, "bigfleet-agent", version))
-		case "help":
-			return printed(fmt.Fprint(stdout, help))
-		default:
-			err = fmt.Errorf("unknown command %q", name)
-			return usageFault(stderr, err)
-		}
-	} else {
+	if err != nil {
 		return usageFault(stderr, err)
+	}
+	switch name {
+	case "run":
+		err = run(ctx, *config, version, *debug, stderr)
+	case "status":
+		err = status(*config, stdout)
+	case "check":
+		err = check(ctx, *config, version, stdout)
+	case "version":
+		return printed(fmt.Fprintln(stdout, "bigfleet-agent", version))
+	case "help":
+		return printed(fmt.Fprint(stdout, help))
+	default:
+		return usageFault(stderr, fmt.Errorf("unknown command %q", name))
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "bigfleet-agent:", err) // nowhere else to say it

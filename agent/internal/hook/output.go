@@ -22,7 +22,7 @@ func tail(path string, r *Redactor) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	text, err := readEnd(f)
 	if err != nil {
 		return "", err

@@ -38,7 +38,8 @@ type Processes struct {
 
 // Start implements Runner.
 func (p *Processes) Start(job Job) error {
-	cmd := exec.Command("/bin/sh", "-c", supervisor, "bigfleet-hook", job.Dir, job.Path, string(job.Verb))
+	// No context: the hook outlives this agent, Stop ends it.
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", supervisor, "bigfleet-hook", job.Dir, job.Path, string(job.Verb))
 	cmd.Env = job.Env
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -48,14 +49,14 @@ func (p *Processes) Start(job Job) error {
 	if err != nil {
 		return err
 	}
-	defer stderr.Close() //nolint:errcheck // written by the child only
+	defer stderr.Close()
 	cmd.Stderr = stderr
 	if job.Stdin != "" {
 		stdin, err := os.Open(job.Stdin)
 		if err != nil {
 			return err
 		}
-		defer stdin.Close() //nolint:errcheck // read by the child only
+		defer stdin.Close()
 		cmd.Stdin = stdin
 	}
 	if err := cmd.Start(); err != nil {

@@ -90,7 +90,7 @@ func read(path string) (list, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close()
 	body, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	switch {
 	case err != nil:

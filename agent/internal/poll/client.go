@@ -118,7 +118,7 @@ func (c *Client) Poll(ctx context.Context, wait time.Duration, have string) (Ans
 	if err != nil {
 		return Answer{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	answer := Answer{Date: date(resp)}
 	switch resp.StatusCode {
 	case http.StatusNoContent:
@@ -152,7 +152,7 @@ func (c *Client) Ack(ctx context.Context, ack command.Ack) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return c.statusError(resp)
 	}

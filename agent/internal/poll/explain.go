@@ -19,22 +19,19 @@ func Explain(err error, now, seen time.Time) error {
 	if err == nil {
 		return nil
 	}
-	var status *StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*StatusError](err); ok {
 		if status.Code != http.StatusUnauthorized {
 			return err
 		}
 		return fmt.Errorf("%w (the token is not this machine's, the provider does not know the machine, or its bootstrap secret changed; %s)",
 			err, clocks(now, status.Date, status.NotBefore, status.NotAfter))
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return fmt.Errorf("%w (no address for the endpoint yet: check the host's resolver)", err)
 	}
-	var verify *tls.CertificateVerificationError
-	if !errors.As(err, &verify) {
-		var header tls.RecordHeaderError
-		if errors.As(err, &header) {
+	verify, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	if !ok {
+		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 			return fmt.Errorf("%w (the endpoint does not speak TLS: check its port, or a proxy between)", err)
 		}
 		return err
