@@ -50,9 +50,9 @@ type Guest struct {
 
 // Hosts runs something that stands for the guests.
 //
-// Boot and Halt are called in the order in which they happen, with the Cloud's
-// lock held: they must neither block nor call back into the Cloud, other than
-// from goroutines of their own.
+// Boot, Halt and Gone are called in the order in which they happen, with the
+// Cloud's lock held: they must neither block nor call back into the Cloud, other
+// than from goroutines of their own.
 type Hosts interface {
 	// Boot is called when a server reaches "running".
 	Boot(Guest)
@@ -60,7 +60,10 @@ type Hosts interface {
 	// stop_in_place is accepted; the server leaves its transitional state later.
 	// It may be called for a server that never booted.
 	Halt(serverID string)
-	// Close is called once by Cloud.Close, after the last Boot and Halt.
+	// Gone is called when a server is deleted, after its last Halt: what is kept
+	// of it may go.
+	Gone(serverID string)
+	// Close is called once by Cloud.Close, after all other calls.
 	Close()
 }
 

@@ -28,6 +28,7 @@ func (r *recorder) Boot(g Guest) {
 	r.guests = append(r.guests, g)
 }
 func (r *recorder) Halt(string) { r.note("halt") }
+func (r *recorder) Gone(string) { r.note("gone") }
 func (r *recorder) Close()      { r.note("close") }
 
 func (r *recorder) want(t *testing.T, events ...string) {
@@ -68,7 +69,7 @@ func TestGuestSeesTheUserDataOfItsFirstPowerOn(t *testing.T) {
 	}
 	a.mustAct(t, s.ID, instance.ServerActionTerminate)
 	a.Close()
-	hosts.want(t, "boot 1 first", "halt", "boot 2 first", "halt", "boot 3 first", "halt", "halt", "close")
+	hosts.want(t, "boot 1 first", "halt", "boot 2 first", "halt", "boot 3 first", "halt", "halt", "gone", "close")
 
 	g := hosts.guests[0]
 	if g.ServerID != s.ID || g.Name != "Node_1" || g.Hostname != "node-1" || g.Zone != "fr-par-1" || g.CommercialType != "PLAY2-NANO" ||
@@ -98,7 +99,7 @@ func TestDeleteOfAStoppedServerHalts(t *testing.T) {
 	if err := a.instance.DeleteServer(&instance.DeleteServerRequest{ServerID: s.ID}); err != nil {
 		t.Fatal(err)
 	}
-	hosts.want(t, "halt")
+	hosts.want(t, "halt", "gone")
 }
 
 func TestSetStateDetail(t *testing.T) {

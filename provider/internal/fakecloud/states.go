@@ -254,6 +254,9 @@ func (c *Cloud) removeServer(s *server, terminated bool) {
 	delete(s.group.servers, s.id)
 	delete(c.inv.servers, s.id)
 	c.inv.zone(s.zone).servers.remove(s)
+	if c.hosts != nil {
+		c.hosts.Gone(s.id)
+	}
 	c.log.Info("server gone", "id", s.id, "name", s.name)
 }
 

@@ -133,6 +133,11 @@ func (m *processes) boot(ctx context.Context, g fakecloud.Guest) error {
 		}
 	case err != nil:
 		return err
+	default:
+		// A fake cloud that was killed had no time to power its hosts off.
+		if err := m.powerOff(); err != nil {
+			return err
+		}
 	}
 	// /run is in memory on a real host.
 	if err := os.RemoveAll(filepath.Join(m.dir, "run")); err != nil {
