@@ -17,7 +17,7 @@ import (
 
 func main() {
 	o := options{out: os.Stdout}
-	flag.StringVar(&o.bin, "bin", "bin", "folder that holds scaleway, fakecloud and bigfleet-agent")
+	flag.StringVar(&o.bin, "bin", "", "folder that holds scaleway, fakecloud and bigfleet-agent (default: this program's own)")
 	flag.IntVar(&o.machines, "machines", 5, "how many machines play, 1 to 20")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with logs, state file and certificates")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "how long the play may take")

@@ -142,7 +142,7 @@ func (p *play) fence(ctx context.Context) (string, error) {
 	}{
 		{"the leader of the epoch before", token{shardID, epoch - 1, 1 << 40}, codes.FailedPrecondition},
 		{"a call that was overtaken", token{shardID, epoch, 1}, codes.FailedPrecondition},
-		{"another shard's name under this certificate", token{"other-shard", epoch, 1}, codes.PermissionDenied},
+		{"one with another shard's name under this certificate", token{"other-shard", epoch, 1}, codes.PermissionDenied},
 	}
 	for _, r := range refused {
 		_, err := p.shard.delete(ctx, victim.GetId(), r.token)
@@ -150,6 +150,7 @@ func (p *play) fence(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("%s: Delete of %s was answered with %s, want %s", r.who, victim.GetId(), got, r.want)
 		}
 		victim.event = "refused: " + r.who
+		p.screen.say("a Delete by %s: %s", r.who, r.want)
 		if err := p.look(ctx); err != nil {
 			return "", err
 		}

@@ -26,6 +26,7 @@ type process struct {
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when it has exited; err is set by then
 	err  error
+	told bool // its unexpected end was reported by check
 }
 
 // launch starts a program of bin that writes to the log file, appending.
@@ -58,6 +59,7 @@ func launch(name, path, log string, env, args []string) (*process, error) {
 func (p *process) check() error {
 	select {
 	case <-p.gone:
+		p.told = true
 		return fmt.Errorf("%s exited by itself (%w); its log: %s", p.name, orClean(p.err), p.log)
 	default:
 		return nil
@@ -78,7 +80,7 @@ func (p *process) kill() {
 }
 
 // stop asks the process to stop and returns an error unless it does so cleanly
-// and in time.
+// and in time, or check has told of its end before.
 func (p *process) stop() error {
 	p.signal(syscall.SIGTERM)
 	select {
@@ -87,7 +89,7 @@ func (p *process) stop() error {
 		p.kill()
 		return fmt.Errorf("%s did not stop within %s of SIGTERM and was killed; its log: %s", p.name, stopGrace, p.log)
 	}
-	if p.err != nil {
+	if p.err != nil && !p.told {
 		return fmt.Errorf("%s stopped with an error (%w); its log: %s", p.name, p.err, p.log)
 	}
 	return nil

@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// logLines is how much of each log is shown after a failure.
+const logLines = 15
+
 // maxMachines is what still fits on a terminal.
 const maxMachines = 20
 
@@ -66,23 +69,25 @@ func perform(ctx context.Context, o options) (err error) {
 
 	p := &play{stage: st, screen: screen, want: o.machines}
 	err = p.run(ctx)
-	if interrupted.Err() != nil {
-		err = errors.New("interrupted")
+	broken := err != nil && interrupted.Err() == nil
+	if err != nil && !broken {
+		err = errors.New("interrupted; everything that was started is stopped")
 	}
 	if left := errors.Join(p.leave(), st.strike()); left != nil {
-		err = errors.Join(err, left)
+		err, broken = errors.Join(err, left), true
 	}
-	if err == nil && !o.keep {
-		err = os.RemoveAll(st.dir)
+	if !broken && !o.keep {
+		err = errors.Join(err, os.RemoveAll(st.dir))
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		screen.failed(err)
+	}
+	if broken {
 		for _, log := range st.logs() {
-			screen.say("the end of %s:\n%s", log, tail(log, 15))
+			screen.say("\n   the end of %s:\n%s\n", log, tail(log, logLines))
 		}
-		screen.say("logs, state file and certificates: %s", st.dir)
-	case o.keep:
+	}
+	if broken || o.keep {
 		screen.say("logs, state file and certificates: %s", st.dir)
 	}
 	return err
@@ -94,6 +99,10 @@ func build(o options) (*stage, error) {
 		return nil, fmt.Errorf("--machines: %d, want 1 to %d", o.machines, maxMachines)
 	}
 	bin, err := filepath.Abs(o.bin)
+	if o.bin == "" {
+		bin, err = os.Executable()
+		bin = filepath.Dir(bin)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--bin: %w", err)
 	}
@@ -241,11 +250,11 @@ func (s *stage) killHosts() error {
 // hosts lists the processes that stand for the cloud's servers.
 func (s *stage) hosts() ([]int, error) { return hostProcesses(s.path("hosts")) }
 
-// logs lists the log files that exist.
+// logs lists the log files that say something.
 func (s *stage) logs() []string {
 	var found []string
 	for _, name := range []string{"fakecloud.log", "scaleway.log"} {
-		if _, err := os.Stat(s.path(name)); err == nil {
+		if info, err := os.Stat(s.path(name)); err == nil && info.Size() > 0 {
 			found = append(found, s.path(name))
 		}
 	}

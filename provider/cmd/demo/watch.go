@@ -50,8 +50,8 @@ func (p *play) mark(runs []scriptRun, event string) {
 // reach waits until every machine is in the state.
 func (p *play) reach(ctx context.Context, state pb.MachineState) error {
 	err := p.until(ctx, "every machine to be "+word(state), func() (bool, error) { return p.fleet.all(state), nil })
-	if late := p.fleet.behind(state); err != nil && late != "" {
-		return fmt.Errorf("%w (%s)", err, late)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w; %s", err, p.fleet.behind(state))
 	}
 	return err
 }
