@@ -39,6 +39,7 @@ const (
 	fakeRetryMin    = 20 * time.Millisecond
 	fakeRetryMax    = time.Second
 	catalogDeadline = time.Minute
+	startWait       = 15 * time.Second // for the first inventory, before reads are served without it
 )
 
 // Run runs a provider until ctx ends. The configuration must be valid. All
@@ -153,6 +154,15 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	parts := []part{
 		{"grpc", func(ctx context.Context) error {
 			defer stopping.Store(true)
+			// Connections wait in the listener's queue meanwhile, so that a shard
+			// that finds the port open finds its calls accepted too. After a while
+			// reads are worth more than waiting.
+			select {
+			case <-engine.Began():
+			case <-time.After(startWait):
+			case <-ctx.Done():
+				return grpcListener.Close()
+			}
 			return serveGRPC(ctx, grpcListener, svc, grpcOptions{
 				tls: grpcTLS, reflection: cfg.Reflection, requireIdentity: cfg.RequireShardIdentity,
 				stopTimeout: cfg.ShutdownTimeout, metrics: m, log: log,

@@ -100,6 +100,7 @@ type Engine struct {
 	driving  map[string]bool // operation ids with a driver
 	blobs    map[string]*blobWait
 	awaiting bool
+	began    chan struct{} // closed when calls are admitted for the first time
 
 	reconciling sync.Mutex
 	missing     map[string]int // consecutive complete inventories without a machine's host
@@ -114,6 +115,7 @@ func New(o Options) *Engine {
 		driving:  map[string]bool{},
 		blobs:    map[string]*blobWait{},
 		awaiting: o.Awaiting,
+		began:    make(chan struct{}),
 		missing:  map[string]int{},
 	}
 }
@@ -158,6 +160,20 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 		e.launch(rec)
 	}
 	return d.OperationID, rec, nil
+}
+
+// Began is closed when the engine admits calls for the first time.
+func (e *Engine) Began() <-chan struct{} { return e.began }
+
+// beganIfReady is called with e.mu held, after what admits looks at changed.
+func (e *Engine) beganIfReady() {
+	select {
+	case <-e.began:
+	default:
+		if e.resumed && !e.awaiting {
+			close(e.began)
+		}
+	}
 }
 
 // Ready returns why the engine would refuse any call now, nil when it would not.
@@ -214,6 +230,7 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 	}
 	e.mu.Lock()
 	e.resumed = true
+	e.beganIfReady()
 	e.mu.Unlock()
 
 	e.reconcileLoop(ctx, interval)

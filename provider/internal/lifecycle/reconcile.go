@@ -75,6 +75,7 @@ func (e *Engine) Reconcile(ctx context.Context) error {
 	if first {
 		e.mu.Lock()
 		e.awaiting = false
+		e.beganIfReady()
 		e.mu.Unlock()
 		e.o.Log.Info("the cloud's inventory was read", "instances", len(instances))
 	}

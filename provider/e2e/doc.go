@@ -1,0 +1,3 @@
+// Package e2e holds tests only: they build the binaries and play BigFleet
+// against them over real sockets, with faults and restarts.
+package e2e
