@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/csv"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,10 +113,13 @@ func (cat *catalog) find(zone, name string) *product {
 // all others the same.
 func (p *product) priceIn(zone string) float64 {
 	if zone == "fr-par-3" {
-		return p.hourlyEUR * 1.5
+		return microEUR(p.hourlyEUR * 1.5)
 	}
 	return p.hourlyEUR
 }
+
+// microEUR rounds to the precision of the recorded prices.
+func microEUR(price float64) float64 { return math.Round(price*1e6) / 1e6 }
 
 func (p *product) windows() bool { return strings.HasSuffix(p.name, "-WIN") }
 

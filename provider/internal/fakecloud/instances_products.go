@@ -67,7 +67,7 @@ func productView(p *product, zone string) productBody {
 	b := productBody{
 		AltNames: nonNil(altNames[p.name]), Arch: p.arch, NCPUs: p.vcpus, RAM: p.ramBytes, GPU: p.gpus,
 		VolumesConstraint: sizeRange{Max: p.localMax}, PerVolume: perVolumeBody{sizeRange{Max: p.localMax}},
-		ScratchMaxSize: p.scratchMax, HourlyPrice: p.priceIn(zone), MonthlyPrice: p.priceIn(zone) * hoursPerMonth,
+		ScratchMaxSize: p.scratchMax, HourlyPrice: p.priceIn(zone), MonthlyPrice: microEUR(p.priceIn(zone) * hoursPerMonth),
 		Capabilities: capabilitiesBody{
 			BootTypes: []string{"local", "rescue"}, PlacementGroups: true, BlockStorage: true,
 			HotSnapshots: p.localMax > 0, PrivateNetwork: maxNICs,
