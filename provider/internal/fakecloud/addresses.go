@@ -73,6 +73,21 @@ func (c *Cloud) newDynamicAddress() *address {
 	return &address{id: uuid.NewString(), ip: ip, state: addressPending}
 }
 
+// setDynamicIP changes whether the server wants a dynamic address; one that is
+// off gets it when it starts.
+func (c *Cloud) setDynamicIP(s *server, want bool) {
+	s.wantsIP = want
+	switch {
+	case !want && s.dynamic != nil:
+		c.release(s.dynamic)
+		s.dynamic = nil
+	case want && s.dynamic == nil && s.state == StateRunning:
+		if s.dynamic = c.newDynamicAddress(); s.dynamic != nil {
+			c.bringUp(s.dynamic)
+		}
+	}
+}
+
 // bringUp attaches a pending address after its delay.
 func (c *Cloud) bringUp(a *address) {
 	a.rise = c.after(c.delays.AddressUp, func() { a.state = addressAttached })

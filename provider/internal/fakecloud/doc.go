@@ -23,5 +23,5 @@
 //	inspect.go    the inventory as Go values and as /debug pages
 //
 // One mutex guards everything. It is held for map look-ups and small copies,
-// never for encoding or for I/O.
+// never for encoding an answer or for I/O on a connection.
 package fakecloud

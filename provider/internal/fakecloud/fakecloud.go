@@ -114,7 +114,8 @@ func New(opts Options) *Cloud {
 	return c
 }
 
-// Handler serves the API and the /debug pages.
+// Handler serves the API and, without a key, GET /debug/servers, /debug/volumes
+// and /debug/leaks.
 func (c *Cloud) Handler() http.Handler { return http.HandlerFunc(c.serveHTTP) }
 
 // Close stops every pending transition, waits for those that are running and

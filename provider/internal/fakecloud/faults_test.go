@@ -84,13 +84,13 @@ func TestRateLimitedAsRecorded(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if want := []string{"Content-Length", "Date", "Server", "X-Envoy-Ratelimited", "X-Request-Id"}; resp.StatusCode != 429 || !slices.Equal(names, want) {
+	if want := []string{"Content-Length", "Date", "Server", "X-Envoy-Ratelimited", "X-Request-Id"}; resp.StatusCode != http.StatusTooManyRequests || !slices.Equal(names, want) {
 		t.Errorf("%d with %v, want 429 with %v", resp.StatusCode, names, want)
 	}
 
 	_, err = a.instance.ListServers(&instance.ListServersRequest{})
 	var plain *scw.ResponseError
-	if !errors.As(err, &plain) || plain.StatusCode != 429 {
+	if !errors.As(err, &plain) || plain.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("through the SDK: %#v", err)
 	}
 	wantErr(t, err, "http error 429 Too Many Requests")
@@ -178,7 +178,7 @@ func TestErrorBodiesThroughTheSDK(t *testing.T) {
 		t.Errorf("transient: %#v", err)
 	}
 	var plain *scw.ResponseError
-	if err := call(Unavailable()); !errors.As(err, &plain) || plain.StatusCode != 503 || plain.Message != "internal error" {
+	if err := call(Unavailable()); !errors.As(err, &plain) || plain.StatusCode != http.StatusServiceUnavailable || plain.Message != "internal error" {
 		t.Errorf("unavailable: %#v", err)
 	}
 }

@@ -77,7 +77,7 @@ func (c *Cloud) updateServer(q *request) (*response, error) {
 		s.bootType = *in.BootType
 	}
 	if in.DynamicIPRequired != nil {
-		s.wantsIP = *in.DynamicIPRequired
+		c.setDynamicIP(s, *in.DynamicIPRequired)
 	}
 	if in.Protected != nil {
 		s.protected = *in.Protected

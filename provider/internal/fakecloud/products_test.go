@@ -3,6 +3,7 @@ package fakecloud
 import (
 	"errors"
 	"io"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestUserData(t *testing.T) {
 	// None of these is the SDK's ResourceNotFoundError: they are text/plain.
 	for what, err := range map[string]error{"second delete": err, "missing key": errGet, "missing server": errServer} {
 		var plain *scw.ResponseError
-		if !errors.As(err, &plain) || plain.StatusCode != 404 {
+		if !errors.As(err, &plain) || plain.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %#v", what, err)
 		}
 	}
@@ -218,6 +219,17 @@ func TestUpdateServer(t *testing.T) {
 	if got, err = update(instance.UpdateServerRequest{Tags: &[]string{}}); err != nil || len(got.Tags) != 0 {
 		t.Errorf("an empty list clears: %v, %v", got.Tags, err)
 	}
+	a.mustAct(t, s.ID, instance.ServerActionPoweron)
+	for _, want := range []int{1, 1, 0} {
+		if got, err = update(instance.UpdateServerRequest{DynamicIPRequired: new(want == 1)}); err != nil || len(got.PublicIPs) != want {
+			t.Errorf("%d addresses, %v, want %d", len(got.PublicIPs), err, want)
+		}
+	}
+	wantErr(t, a.act(s.ID, instance.ServerActionReboot), "protected")
+	if _, err := update(instance.UpdateServerRequest{Protected: new(false)}); err != nil {
+		t.Fatal(err)
+	}
+	a.mustAct(t, s.ID, instance.ServerActionPoweroff)
 	for what, req := range map[string]instance.UpdateServerRequest{
 		"boot_type":       {BootType: new(instance.BootType("floppy"))},
 		"private_nics":    {PrivateNics: &[]string{"x"}},

@@ -1,6 +1,7 @@
 package fakecloud
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -79,10 +80,7 @@ func (c *Cloud) serveHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 	q := &request{Request: r, zone: r.PathValue("zone"), id: r.PathValue("id"), query: r.URL.Query()}
 	status := 0
-	defer func() {
-		c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: rt.name, Status: status})
-		c.log.DebugContext(r.Context(), "request", "method", r.Method, "path", r.URL.Path, "status", status)
-	}()
+	defer func() { c.record(r, rt.name, status) }()
 	var err error
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		status = http.StatusRequestEntityTooLarge
@@ -120,18 +118,37 @@ func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 // answer runs the call and encodes what comes out.
 func (c *Cloud) answer(rt *route, q *request) *Reply {
 	resp, err := c.dispatch(rt, q)
+	if refusal, known := errors.AsType[*apiError](err); known {
+		return c.refuse(rt, refusal)
+	}
 	if err != nil {
-		return errorReply(err, rt.spaced)
+		c.log.Error("a call failed", "route", rt.name, "error", err)
+		return Unavailable()
 	}
 	reply := &Reply{Status: resp.status, Header: resp.header, ContentType: resp.contentType, Body: string(resp.text)}
-	if resp.body != nil {
-		body, err := encode(resp.body, rt.spaced)
-		if err != nil {
-			c.log.Error("cannot encode an answer", "route", rt.name, "error", err)
-			return Unavailable()
-		}
-		reply.ContentType, reply.Body = "application/json", string(body)
+	if resp.body == nil {
+		return reply
 	}
+	reply.ContentType = "application/json"
+	return c.withBody(rt, reply, resp.body)
+}
+
+// refuse makes the answer of an error; one without a message has no body.
+func (c *Cloud) refuse(rt *route, e *apiError) *Reply {
+	reply := &Reply{Status: e.status, ContentType: cmp.Or(e.contentType, "application/json")}
+	if e.body.Message == "" {
+		return reply
+	}
+	return c.withBody(rt, reply, e.body)
+}
+
+func (c *Cloud) withBody(rt *route, reply *Reply, body any) *Reply {
+	text, err := encode(body, rt.spaced)
+	if err != nil {
+		c.log.Error("cannot encode an answer", "route", rt.name, "error", err)
+		return Unavailable()
+	}
+	reply.Body = string(text)
 	return reply
 }
 
@@ -150,25 +167,6 @@ func (c *Cloud) dispatch(rt *route, q *request) (*response, error) {
 		return nil, &apiError{status: http.StatusServiceUnavailable, body: errorBody{Message: "internal error"}}
 	}
 	return rt.handle(c, q)
-}
-
-func errorReply(err error, spaced bool) *Reply {
-	ae, refused := errors.AsType[*apiError](err)
-	if !refused {
-		return Unavailable()
-	}
-	body, err := encode(ae.body, spaced)
-	if err != nil {
-		return Unavailable()
-	}
-	if ae.body.Message == "" && ae.body.Type == "" {
-		body = nil
-	}
-	contentType := ae.contentType
-	if contentType == "" {
-		contentType = "application/json"
-	}
-	return &Reply{Status: ae.status, ContentType: contentType, Body: string(body)}
 }
 
 func (r *Reply) write(w http.ResponseWriter) {
@@ -193,8 +191,14 @@ func (q *request) pagePath() string {
 	return rest
 }
 
+// record notes an answered call.
+func (c *Cloud) record(r *http.Request, route string, status int) {
+	c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: route, Status: status})
+	c.log.DebugContext(r.Context(), "request", "method", r.Method, "path", r.URL.Path, "status", status)
+}
+
 func (c *Cloud) unknownRoute(w http.ResponseWriter, r *http.Request) {
-	c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Status: http.StatusNotFound})
+	c.record(r, "", http.StatusNotFound)
 	http.Error(w, "404 page not found", http.StatusNotFound)
 }
 
