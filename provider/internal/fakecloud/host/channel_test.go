@@ -34,6 +34,12 @@ type channel struct {
 
 func newChannel(t *testing.T) *channel {
 	t.Helper()
+	return newLimitedChannel(t, 16<<10) // as the provider's
+}
+
+// newLimitedChannel takes at most so many requests at once on a connection.
+func newLimitedChannel(t *testing.T, streams int) *channel {
+	t.Helper()
 	c := &channel{
 		changed: make(chan struct{}), parked: map[string]int{}, boots: map[string][]string{},
 		commands: map[string]command.Command{}, acks: map[string][]command.Ack{},
@@ -43,7 +49,7 @@ func newChannel(t *testing.T) *channel {
 	mux.HandleFunc("POST "+command.PathAck, c.ack)
 	c.Server = httptest.NewUnstartedServer(mux)
 	c.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	c.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 16 << 10}
+	c.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
 	c.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			c.mu.Lock()

@@ -2,28 +2,36 @@ package host
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptrace"
+	"net/url"
 	"sync"
 
 	"bigfleet-providers/agent"
 )
 
+// dialer is the network of the hosts.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // clients holds one HTTP client for each provider, so that the agents of
 // thousands of servers share a few HTTP/2 connections.
 type clients struct {
-	dial    func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the default
+	dial dialer // nil: this machine's network
+
 	mu      sync.Mutex
 	clients map[clientKey]*http.Client
+	pools   []*pool
 }
 
 type clientKey struct{ endpoint, ca string }
 
-func newClients(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *clients {
+func newClients(dial dialer) *clients {
 	return &clients{dial: dial, clients: map[clientKey]*http.Client{}}
 }
 
+// get returns the client for a provider.
 func (c *clients) get(endpoint, ca string) (*http.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,73 +43,38 @@ func (c *clients) get(endpoint, ca string) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := client.Transport.(*http.Transport); ok && c.dial != nil {
-		t.DialContext = c.dial
-		t.Proxy = nil // a network of its own has no way out through a proxy
+	transport, ok := client.Transport.(*http.Transport)
+	if !ok {
+		return nil, fmt.Errorf("the agent's transport is a %T", client.Transport)
 	}
-	client.Transport = &oneDialer{next: client.Transport, dialing: make(chan struct{}, 1)}
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, errors.New("the endpoint is not a URL") // it may hold a password
+	}
+	if c.dial != nil {
+		transport.DialContext = c.dial
+		transport.Proxy = nil // a network of its own has no way out through a proxy
+	}
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), "443")
+	}
+	p := &pool{connect: func(ctx context.Context) (*http.ClientConn, error) {
+		return transport.NewClientConn(ctx, "https", addr)
+	}}
+	client.Transport = p
 	c.clients[key] = client
+	c.pools = append(c.pools, p)
 	return client, nil
 }
 
-func (c *clients) close() {
+// close ends all connections.
+func (c *clients) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, client := range c.clients {
-		client.CloseIdleConnections()
+	var errs []error
+	for _, p := range c.pools {
+		errs = append(errs, p.close())
 	}
-}
-
-// oneDialer lets one request at a time through until there is a connection.
-// Without it every request that finds none would dial for itself, and a
-// thousand servers that boot together would make a thousand handshakes only to
-// throw all but one away.
-type oneDialer struct {
-	next http.RoundTripper
-
-	dialing chan struct{} // holds one entry while a request is let through
-	mu      sync.Mutex
-	warm    bool // a connection was there a moment ago
-}
-
-// RoundTrip implements http.RoundTripper.
-func (d *oneDialer) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !d.isWarm() {
-		select {
-		case d.dialing <- struct{}{}:
-		case <-req.Context().Done():
-			return nil, req.Context().Err()
-		}
-		release := sync.OnceFunc(func() { <-d.dialing })
-		defer release()
-		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
-			d.setWarm(true)
-			release()
-		}}
-		req = req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
-	}
-	resp, err := d.next.RoundTrip(req)
-	if err != nil && req.Context().Err() == nil {
-		d.setWarm(false)
-	}
-	return resp, err
-}
-
-// CloseIdleConnections is found by http.Client.CloseIdleConnections.
-func (d *oneDialer) CloseIdleConnections() {
-	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
-
-func (d *oneDialer) isWarm() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.warm
-}
-
-func (d *oneDialer) setWarm(warm bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.warm = warm
+	return errors.Join(errs...)
 }

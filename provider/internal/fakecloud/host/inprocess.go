@@ -35,7 +35,11 @@ type InProcessOptions struct {
 func NewInProcess(opts InProcessOptions) *Hosts {
 	h := newHosts(opts.Log, opts.Delay)
 	clients := newClients(opts.Dial)
-	h.atClose = clients.close
+	h.atClose = func() {
+		if err := clients.close(); err != nil {
+			h.log.Warn("connections of the hosts were not closed", "error", err)
+		}
+	}
 	h.newMachine = func(serverID string) machine {
 		return &goroutines{
 			opts: opts, clients: clients, journal: agent.NewMemoryJournal(),

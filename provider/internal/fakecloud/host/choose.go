@@ -1,0 +1,100 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"bigfleet-providers/provider/internal/fakecloud"
+)
+
+// Mode says what stands for the guests of a fake cloud.
+type Mode string
+
+// The modes.
+const (
+	InProc  Mode = "inproc"  // agents are goroutines; cheap enough for thousands
+	Process Mode = "process" // each host is a directory tree with the real agent binary
+	None    Mode = "none"    // servers run, nobody is inside
+)
+
+// Modes lists the modes.
+func Modes() []Mode { return []Mode{InProc, Process, None} }
+
+// Choice is what a program's flags say about hosts.
+type Choice struct {
+	Mode Mode
+	// Dir holds the hosts' trees in Process mode; "" is a temporary folder that
+	// goes when the hosts are closed.
+	Dir string
+	// Agent is the agent binary in Process mode; "" is bigfleet-agent beside the
+	// running program.
+	Agent string
+	// Dial is the network of InProc hosts; nil is this machine's.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	Log  *slog.Logger
+}
+
+// Choose makes the hosts of a choice; nil for None.
+func Choose(c Choice) (fakecloud.Hosts, error) {
+	switch c.Mode {
+	case None:
+		return nil, nil
+	case InProc:
+		return NewInProcess(InProcessOptions{Log: c.Log, Dial: c.Dial}), nil
+	case Process:
+		return chooseProcess(c)
+	default:
+		return nil, fmt.Errorf("hosts: %q is unknown, want one of %q", c.Mode, Modes())
+	}
+}
+
+func chooseProcess(c Choice) (fakecloud.Hosts, error) {
+	if c.Agent == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find the agent beside this program: %w", err)
+		}
+		c.Agent = filepath.Join(filepath.Dir(self), "bigfleet-agent")
+	}
+	temp := ""
+	if c.Dir == "" {
+		var err error
+		if temp, err = os.MkdirTemp("", "bigfleet-hosts-"); err != nil {
+			return nil, fmt.Errorf("hosts: %w", err)
+		}
+		c.Dir = temp
+	} else if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("hosts: %w", err)
+	}
+	hosts, err := NewProcess(ProcessOptions{Dir: c.Dir, AgentBinary: c.Agent, Log: c.Log})
+	if err != nil {
+		if temp != "" {
+			err = errors.Join(err, os.RemoveAll(temp))
+		}
+		return nil, err
+	}
+	if temp != "" {
+		return &temporary{Hosts: hosts, dir: temp, log: c.Log}, nil
+	}
+	return hosts, nil
+}
+
+// temporary are hosts whose trees go with them.
+type temporary struct {
+	fakecloud.Hosts
+	dir string
+	log *slog.Logger
+}
+
+// Close implements fakecloud.Hosts.
+func (t *temporary) Close() {
+	t.Hosts.Close()
+	if err := os.RemoveAll(t.dir); err != nil && t.log != nil {
+		t.log.Warn("the hosts' trees could not be removed", "dir", t.dir, "error", err.Error())
+	}
+}
