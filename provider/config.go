@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"bigfleet-providers/provider/internal/fakecloud/host"
 )
 
 // The values of --substrate.
@@ -21,13 +23,6 @@ const (
 	backendReal = "scaleway"
 	backendFake = "fake"
 	backendAuto = "auto"
-)
-
-// The values of --fake-hosts.
-const (
-	fakeHostsInProc  = "inproc"
-	fakeHostsProcess = "process"
-	fakeHostsNone    = "none"
 )
 
 // Config is everything an operator can set. Load reads it, Validate judges it.
@@ -174,7 +169,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.DurationVar(&c.FailedRetention, "failed-retention", 24*time.Hour, "how long the host of a machine that failed while bound is kept")
 	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 10*time.Second, "how long calls in flight may take at shutdown")
 
-	f.StringVar(&c.FakeHosts, "fake-hosts", fakeHostsInProc, "what the fake backend boots: `inproc`, process or none (then no Create completes)")
+	f.StringVar(&c.FakeHosts, "fake-hosts", string(host.InProc), "what the fake backend boots: `inproc`, process or none (then no Create completes)")
 	f.Float64Var(&c.FakeScale, "fake-scale", 0.01, "`factor` on the real API's delays in the fake backend")
 	f.StringVar(&c.FakeAgent, "fake-agent", "", "`path` of bigfleet-agent for --fake-hosts=process (default: beside this program)")
 

@@ -62,7 +62,6 @@ type fakeWorld struct {
 	timing                          instances.Timing
 
 	dir    string // "" when nothing is kept
-	temp   string // removed at Close
 	secret []byte
 	pair   tls.Certificate
 	caPEM  string
@@ -78,7 +77,7 @@ func openFakeWorld(ctx context.Context, cfg *Config, log *slog.Logger) (w *fakeW
 			Poll:   scaled(cfg.FakeScale, 5*time.Second, 20*time.Millisecond),
 			Settle: scaled(cfg.FakeScale, 10*time.Second, 100*time.Millisecond),
 		},
-		real:   cfg.FakeHosts == fakeHostsProcess,
+		real:   cfg.FakeHosts == string(host.Process),
 		addr:   make(chan string, 1),
 		served: make(chan error, 1),
 	}
@@ -130,38 +129,14 @@ func scaled(scale float64, d, least time.Duration) time.Duration {
 
 // hosts makes what boots when a server is powered on.
 func (w *fakeWorld) hosts(cfg *Config, log *slog.Logger) (fakecloud.Hosts, error) {
-	switch cfg.FakeHosts {
-	case fakeHostsNone:
-		return nil, nil
-	case fakeHostsProcess:
-		dir := w.path(fakeHostsDir)
-		if dir == "" {
-			temp, err := os.MkdirTemp("", "bigfleet-hosts-")
-			if err != nil {
-				return nil, err
-			}
-			w.temp, dir = temp, temp
-		}
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
-		agent := cfg.FakeAgent
-		if agent == "" {
-			self, err := os.Executable()
-			if err != nil {
-				return nil, fmt.Errorf("--fake-agent: %w", err)
-			}
-			agent = filepath.Join(filepath.Dir(self), "bigfleet-agent")
-		}
-		return host.NewProcess(host.ProcessOptions{Dir: dir, AgentBinary: agent, Log: log})
-	default:
-		quiet := slog.New(levelled{log.Handler(), slog.LevelWarn})
-		return host.NewInProcess(host.InProcessOptions{Log: quiet, Dial: w.dial}), nil
-	}
+	// Thousands of agents in the process would drown its own log.
+	quiet := slog.New(levelled{log.Handler(), slog.LevelWarn})
+	return host.Choose(host.Choice{
+		Mode: host.Mode(cfg.FakeHosts), Dir: w.path(fakeHostsDir), Agent: cfg.FakeAgent, Dial: w.dial, Log: quiet,
+	})
 }
 
-// levelled lets through what is of a level or above: thousands of agents in the
-// process would drown its own log.
+// levelled lets through what is of a level or above.
 type levelled struct {
 	slog.Handler
 	least slog.Level
@@ -338,9 +313,6 @@ func (w *fakeWorld) Close() error {
 	}
 	if w.cloud != nil {
 		w.cloud.Close()
-	}
-	if w.temp != "" {
-		errs = append(errs, os.RemoveAll(w.temp))
 	}
 	return errors.Join(errs...)
 }

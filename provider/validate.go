@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/fakecloud/host"
 	"bigfleet-providers/shared/token"
 )
 
@@ -50,7 +51,7 @@ func (c *Config) Validate() error {
 	}
 	c.oneOf(&errs, "substrate", c.Substrate, SubstrateInstances)
 	c.oneOf(&errs, "scaleway-backend", c.Backend, backendReal, backendFake, backendAuto)
-	c.oneOf(&errs, "fake-hosts", c.FakeHosts, fakeHostsInProc, fakeHostsProcess, fakeHostsNone)
+	c.oneOf(&errs, "fake-hosts", c.FakeHosts, string(host.InProc), string(host.Process), string(host.None))
 	if c.UseFake && c.Backend == backendReal {
 		fault("--use-fake-backend contradicts --scaleway-backend=scaleway")
 	}

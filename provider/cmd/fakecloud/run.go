@@ -9,11 +9,13 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/fakecloud/host"
 )
 
 const usage = `Usage: fakecloud [flags]
@@ -39,6 +41,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SortFlags = false
 	addr := flags.String("addr", "127.0.0.1:8042", "`host:port` to listen on; port 0 picks a free one")
 	scale := flags.Float64("scale", 1, "factor on every delay: 1 as recorded, 0.02 in a hurry, 0 none at all")
+	mode := flags.String("hosts", string(host.None), "what boots when a server is powered on: none, inproc (agents inside this program) or process (a directory tree and the real agent for each)")
+	hostsDir := flags.String("hosts-dir", "", "`folder` for the trees of --hosts=process (default: a temporary one)")
+	agent := flags.String("agent", "", "`path` of bigfleet-agent for --hosts=process (default: beside this program)")
 	verbose := flags.BoolP("verbose", "v", false, "log every request, not only what becomes of servers")
 	flags.Usage = func() { _, _ = fmt.Fprint(stdout, usage, flags.FlagUsages()) }
 	switch err := flags.Parse(args); {
@@ -48,6 +53,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	case flags.NArg() > 0:
 		return fmt.Errorf("argument %q: fakecloud takes flags only, see --help", flags.Arg(0))
+	case !slices.Contains(host.Modes(), host.Mode(*mode)):
+		return fmt.Errorf("--hosts %q: want one of %q", *mode, host.Modes())
 	case *scale < 0 || math.IsNaN(*scale) || math.IsInf(*scale, 0):
 		return fmt.Errorf("--scale %g: must be a number of at least 0", *scale)
 	}
@@ -57,7 +64,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale})
+	hosts, err := host.Choose(host.Choice{Mode: host.Mode(*mode), Dir: *hostsDir, Agent: *agent, Log: log})
+	if err != nil {
+		return err
+	}
+	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale, Hosts: hosts})
 	defer cloud.Close()
 
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
