@@ -93,7 +93,8 @@ func (h *host) start(t *testing.T) (stop func()) {
 	t.Cleanup(func() {
 		stop()
 		if t.Failed() {
-			t.Log(h.log.String())
+			text := h.log.String()
+			t.Log(text[max(0, len(text)-4000):])
 		}
 	})
 	return stop

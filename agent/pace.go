@@ -41,7 +41,7 @@ func (a *agent) failure(ctx context.Context, err error) {
 	if class := poll.Class(err); class != a.failed {
 		a.failed, level = class, a.log.Warn
 	}
-	level("no contact with the provider, trying again for ever", "error", err, "pause", pause.Round(time.Millisecond))
+	level("cannot work with the provider, trying again for ever", "error", err, "pause", pause.Round(time.Millisecond))
 	a.show("retrying", err.Error())
 	a.sleep(ctx, pause)
 }

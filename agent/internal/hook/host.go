@@ -108,7 +108,8 @@ func (h *Host) follow(ctx context.Context, job Job, call Call) error {
 		return err
 	}
 	if err == nil && status == 0 {
-		return removeBlob(job)
+		h.clean(job, "")
+		return nil
 	}
 	if err == nil {
 		err = fmt.Errorf("hook %s: exit status %d", call.Verb, status)
@@ -118,13 +119,27 @@ func (h *Host) follow(ctx context.Context, job Job, call Call) error {
 	// The run failed: what it started must not go on beside another attempt.
 	stopErr := h.Runner.Stop(job)
 	text, tailErr := tail(stderrPath(job), NewRedactor(h.Token, call.Command.Blob))
-	if tailErr == nil && text != "" {
+	if text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	if errors.Is(tailErr, fs.ErrNotExist) {
 		tailErr = nil
 	}
-	return errors.Join(err, stopErr, tailErr, removeBlob(job))
+	h.clean(job, text)
+	return errors.Join(err, stopErr, tailErr)
+}
+
+// clean removes what may hold the blob: its file, and what the hook printed, of
+// which text stays. An agent that dies before it journalled the result finds
+// that again. It decides nothing about the result: the host is as it is.
+func (h *Host) clean(job Job, text string) {
+	err := overwrite(stderrPath(job), text)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err = errors.Join(err, removeBlob(job)); err != nil {
+		h.Log.Error("what a hook's run left cannot be cleaned", "dir", job.Dir, "error", err)
+	}
 }
 
 // Tidy trims what earlier hooks' daemons still write. It is cheap and meant to

@@ -81,16 +81,23 @@ func trim(path string) error {
 	if err != nil || info.Size() <= outputSize {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	text, err := readEnd(f)
-	if err == nil {
-		err = f.Truncate(0)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = f.WriteString("[earlier output was cut]\n" + text)
+	return overwrite(path, "[earlier output was cut]\n"+text)
+}
+
+// overwrite replaces what is in the file and not the file: a daemon may hold it.
+func overwrite(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0)
+	if err != nil {
+		return err
 	}
+	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }

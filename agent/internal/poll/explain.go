@@ -31,7 +31,7 @@ func Explain(err error, now, seen time.Time) error {
 	}
 	verify, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	if !ok {
-		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		if errors.Is(err, http.ErrSchemeMismatch) {
 			return fmt.Errorf("%w (the endpoint does not speak TLS: check its port, or a proxy between)", err)
 		}
 		return err
@@ -49,13 +49,12 @@ func Class(err error) string {
 	var status *StatusError
 	var dns *net.DNSError
 	var verify *tls.CertificateVerificationError
-	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &status):
 		return fmt.Sprintf("status %d", status.Code)
 	case errors.As(err, &dns):
 		return "dns"
-	case errors.As(err, &verify), errors.As(err, &header):
+	case errors.As(err, &verify), errors.Is(err, http.ErrSchemeMismatch):
 		return "tls"
 	}
 	return "network"
