@@ -47,7 +47,7 @@ func (o *Operation) RunTo(ctx context.Context, steps []cloud.Step, n int) error 
 			pause := time.Millisecond
 			if again, ok := errors.AsType[*cloud.AgainError](err); ok {
 				pause, failures = again.After, 0
-			} else if failures++; Hopeless(err) || failures > retries {
+			} else if failures++; hopeless(err, failures) {
 				return fmt.Errorf("step %q: %w", o.step, err)
 			}
 			select {
@@ -99,8 +99,14 @@ func (o *Operation) Teardown() *Operation {
 	return &Operation{Spec: o.Spec, Ref: o.Ref, Notes: maps.Clone(o.Notes)}
 }
 
-// Hopeless says whether trying the step again is pointless.
-func Hopeless(err error) bool {
-	return errors.Is(err, cloud.ErrNoCapacity) || errors.Is(err, cloud.ErrQuota) ||
-		errors.Is(err, cloud.ErrInvalid) || errors.Is(err, cloud.ErrDenied)
+// hopeless says whether a step that failed so often in a row is given up.
+func hopeless(err error, failures int) bool {
+	switch {
+	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid), errors.Is(err, cloud.ErrDenied):
+		return true
+	case errors.Is(err, cloud.ErrNotFound):
+		return failures >= 3
+	default:
+		return failures > retries
+	}
 }

@@ -65,7 +65,7 @@ func (c *Cloud) listTypes(ctx context.Context) (map[string]*instance.ServerType,
 	types := map[string]*instance.ServerType{}
 	for page := int32(1); ; page++ {
 		resp, err := c.api.ListServersTypes(&instance.ListServersTypesRequest{
-			Zone: c.zone, PerPage: new(uint32(pageSize)), Page: &page,
+			Zone: c.zone, PerPage: new(uint32(maxPageSize)), Page: &page,
 		}, scw.WithContext(ctx))
 		switch {
 		case err != nil:

@@ -12,6 +12,7 @@
 package instances
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -85,8 +86,11 @@ type Config struct {
 	// NoPublicIP asks for servers without a dynamic public IPv4. First boots are
 	// minutes slower then.
 	NoPublicIP bool
-	Timing     Timing
-	Log        *slog.Logger // nil discards
+	// PageSize is how many servers are asked for at once; 0 means the most that
+	// the API gives, 100.
+	PageSize int
+	Timing   Timing
+	Log      *slog.Logger // nil discards
 }
 
 // Cloud is Scaleway Instances in one zone and project. Its methods may be
@@ -101,6 +105,7 @@ type Cloud struct {
 	project   string
 	provider  string
 	publicIP  bool
+	pageSize  int
 	timing    Timing
 	log       *slog.Logger
 	processID string // tells this process' notes from those of one that died
@@ -132,6 +137,9 @@ func New(cfg Config) (*Cloud, error) {
 	if cfg.Image == "" {
 		faults = append(faults, errors.New("image: missing; set --image to a marketplace label such as ubuntu_noble, or to an image's UUID"))
 	}
+	if cfg.PageSize < 0 || cfg.PageSize > maxPageSize {
+		faults = append(faults, fmt.Errorf("page size %d: it must be from 1 to %d, or 0 for %[2]d", cfg.PageSize, maxPageSize))
+	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
@@ -150,6 +158,7 @@ func New(cfg Config) (*Cloud, error) {
 		project:   cfg.ProjectID,
 		provider:  cfg.Provider,
 		publicIP:  !cfg.NoPublicIP,
+		pageSize:  cmp.Or(cfg.PageSize, maxPageSize),
 		timing:    timing,
 		log:       log.With("zone", zone.String()),
 		processID: rand.Text(),

@@ -13,12 +13,15 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 )
 
-// The largest page that the API gives, and how often a list that changed under
-// the reader is read anew before that counts as a failure.
-const (
-	pageSize   = 100
-	listPasses = 5
-)
+// maxPageSize is the largest page that the API gives.
+const maxPageSize = 100
+
+// maxSteps bounds how often one List steps back because servers went away while
+// it read.
+const maxSteps = 50
+
+// errMoved says that the list did not hold still for long enough.
+var errMoved = errors.New("servers went away faster than the list could be read")
 
 // List implements cloud.Cloud.
 func (c *Cloud) List(ctx context.Context) ([]cloud.Instance, error) {
@@ -34,41 +37,33 @@ func (c *Cloud) List(ctx context.Context) ([]cloud.Instance, error) {
 }
 
 // list reads every server that is ours and has all the tags.
+//
+// Pages are cut by offset: when a server goes, all after it move forward, and
+// one of them slips from the page to be read next into one that was read. So a
+// page counts only if the server right before it, or its own first, was seen
+// already; otherwise the page before is read again, which holds what slipped.
+// Read oldest first, new servers come at the end and move nothing.
 func (c *Cloud) list(ctx context.Context, tags ...string) ([]*instance.Server, error) {
-	for range listPasses {
-		servers, err := c.pass(ctx, tags)
-		if errors.Is(err, errMoved) {
-			continue
-		}
-		return servers, err
-	}
-	return nil, fmt.Errorf("list servers: %w in each of %d passes", errMoved, listPasses)
-}
-
-// errMoved says that servers came or went while the pages were read. Pages are
-// cut by offset, so a pass over a moving list may miss a server.
-var errMoved = errors.New("the list changed while it was read")
-
-// pass reads all pages once. It counts only if the pages together hold as many
-// servers as the last one says there are. Oldest first, so that new servers
-// come at the end and disturb nothing.
-func (c *Cloud) pass(ctx context.Context, tags []string) ([]*instance.Server, error) {
-	var (
-		servers []*instance.Server
-		seen    = map[string]bool{}
-		total   uint32
-	)
-	for page := int32(1); ; page++ {
-		resp, err := c.page(ctx, tags, page)
+	var servers []*instance.Server
+	seen := map[string]bool{}
+	for page, steps := 1, 0; ; {
+		resp, err := c.page(ctx, tags, page, c.pageSize)
 		if err != nil {
 			return nil, fmt.Errorf("list servers, page %d: %w", page, err)
 		}
-		if resp.TotalCount < total {
-			return nil, errMoved
+		joined, err := c.joins(ctx, tags, page, resp.Servers, seen)
+		if err != nil {
+			return nil, fmt.Errorf("list servers, before page %d: %w", page, err)
 		}
-		total = resp.TotalCount
+		if !joined {
+			if steps++; steps > maxSteps {
+				return nil, fmt.Errorf("list servers: %w", errMoved)
+			}
+			page--
+			continue
+		}
 		for _, s := range resp.Servers {
-			if s == nil || seen[s.ID] {
+			if seen[s.ID] {
 				continue
 			}
 			seen[s.ID] = true
@@ -76,17 +71,33 @@ func (c *Cloud) pass(ctx context.Context, tags []string) ([]*instance.Server, er
 				servers = append(servers, s)
 			}
 		}
-		if uint32(len(seen)) >= total || len(resp.Servers) == 0 {
-			break
+		if page*c.pageSize >= int(resp.TotalCount) {
+			return servers, nil
 		}
+		page++
 	}
-	if uint32(len(seen)) != total {
-		return nil, errMoved
-	}
-	return servers, nil
 }
 
-func (c *Cloud) page(ctx context.Context, tags []string, page int32) (*instance.ListServersResponse, error) {
+// joins says whether nothing can have slipped between the page and what was
+// seen.
+func (c *Cloud) joins(ctx context.Context, tags []string, page int, servers []*instance.Server, seen map[string]bool) (bool, error) {
+	switch {
+	case page == 1:
+		return true, nil
+	case len(servers) == 0: // the list ends earlier by now
+		return false, nil
+	case seen[servers[0].ID]:
+		return true, nil
+	}
+	before, err := c.page(ctx, tags, (page-1)*c.pageSize, 1)
+	if err != nil {
+		return false, err
+	}
+	return len(before.Servers) == 1 && seen[before.Servers[0].ID], nil
+}
+
+// page reads one page and makes sure that it is what was asked for.
+func (c *Cloud) page(ctx context.Context, tags []string, page, size int) (*instance.ListServersResponse, error) {
 	var resp *instance.ListServersResponse
 	err := c.guard.Do(c.client, func() (err error) {
 		resp, err = c.api.ListServers(&instance.ListServersRequest{
@@ -94,18 +105,20 @@ func (c *Cloud) page(ctx context.Context, tags []string, page int32) (*instance.
 			Project: &c.project, // without it the list spans every project the key can read
 			Tags:    tags,
 			Order:   instance.ListServersRequestOrderCreationDateAsc,
-			PerPage: new(uint32(pageSize)),
-			Page:    &page,
+			PerPage: new(uint32(size)), //nolint:gosec // at most maxPageSize
+			Page:    new(int32(page)),  //nolint:gosec // bounded by the size of a zone
 		}, scw.WithContext(ctx))
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, scaleway.Explain(err)
-	case resp.Servers == nil:
+	}
+	if resp.Servers == nil {
 		return nil, scaleway.ErrEmptyAnswer // or "no servers" would be read out of an empty body
-	case resp.TotalCount == 0 && len(resp.Servers) > 0:
-		return nil, errors.New("the answer lacks X-Total-Count, so nobody can tell whether it is complete")
+	}
+	// Also when the answer lacks X-Total-Count.
+	if due := min(max(int(resp.TotalCount)-(page-1)*size, 0), size); len(resp.Servers) != due {
+		return nil, fmt.Errorf("the page holds %d servers, but of %d in all it should hold %d", len(resp.Servers), resp.TotalCount, due)
 	}
 	return resp, nil
 }
@@ -116,7 +129,7 @@ func (c *Cloud) volumesTagged(ctx context.Context, tag string) ([]*block.Volume,
 	err := c.guard.Do(c.client, func() (err error) {
 		resp, err = c.block.ListVolumes(&block.ListVolumesRequest{
 			Zone: c.zone, ProjectID: &c.project, Tags: []string{tag},
-			PageSize: new(uint32(pageSize)),
+			PageSize: new(uint32(maxPageSize)),
 		}, scw.WithContext(ctx), scw.WithAllPages())
 		return err
 	})

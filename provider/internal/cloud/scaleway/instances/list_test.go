@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
@@ -17,35 +18,16 @@ import (
 	"bigfleet-providers/provider/internal/fakecloud"
 )
 
-// smallPages stands between the adapter and the fake and cuts every page down.
-func smallPages(t *testing.T, w *world, size int, between func(page string)) string {
+// paged connects with pages of that size.
+func (w *world) paged(t *testing.T, size int) *instances.Cloud {
 	t.Helper()
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		if q.Has("per_page") {
-			q.Set("per_page", fmt.Sprint(size))
-			r.URL.RawQuery = q.Encode()
-			if between != nil {
-				between(q.Get("page"))
-			}
-		}
-		w.Handler().ServeHTTP(rw, r)
-	}))
-	t.Cleanup(front.Close)
-	return front.URL
-}
-
-func (w *world) through(t *testing.T, url string) *instances.Cloud {
-	t.Helper()
-	behind := world{Cloud: w.Cloud, url: url}
-	return behind.connect(t)
+	return w.connect(t, func(cfg *instances.Config) { cfg.PageSize = size })
 }
 
 // fill makes servers of ours, straight at the API.
-func (w *world) fill(t *testing.T, n int) []string {
+func (w *world) fill(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	api := instance.NewAPI(w.client(t))
-	var ids []string
 	for i := range n {
 		resp, err := api.CreateServer(&instance.CreateServerRequest{
 			Zone: zone, Name: "node", CommercialType: localType, Image: new("ubuntu_noble"), DynamicIPRequired: new(true),
@@ -57,69 +39,126 @@ func (w *world) fill(t *testing.T, n int) []string {
 	return ids
 }
 
-func distinct(list []cloud.Instance) int {
-	refs := map[string]bool{}
-	for _, in := range list {
-		refs[in.Ref] = true
+func (w *world) drop(t *testing.T, id string) {
+	t.Helper()
+	must(t, instance.NewAPI(w.client(t)).DeleteServer(&instance.DeleteServerRequest{Zone: zone, ServerID: id}))
+}
+
+// hooked connects with pages of two and runs before whenever one of them is
+// about to be read; the looks between pages do not count.
+func (w *world) hooked(t *testing.T, before func(page string)) *instances.Cloud {
+	t.Helper()
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); q.Get("per_page") == "2" {
+			before(q.Get("page"))
+		}
+		w.Handler().ServeHTTP(rw, r)
+	}))
+	t.Cleanup(front.Close)
+	behind := world{Cloud: w.Cloud, url: front.URL}
+	return behind.paged(t, 2)
+}
+
+// once runs f at the first reading of a page.
+func once(page string, f func()) func(string) {
+	var done sync.Once
+	return func(p string) {
+		if p == page {
+			done.Do(f)
+		}
 	}
-	return len(refs)
+}
+
+func refsOf(list []cloud.Instance) map[string]int {
+	refs := map[string]int{}
+	for _, in := range list {
+		refs[id(in.Ref)]++
+	}
+	return refs
+}
+
+// wantListed checks that what existed all the time was listed, once.
+func wantListed(t *testing.T, list []cloud.Instance, ids []string) {
+	t.Helper()
+	refs := refsOf(list)
+	for i, id := range ids {
+		if refs[id] == 0 {
+			t.Errorf("server %d of %d is missing", i, len(ids))
+		}
+	}
+	if len(refs) != len(list) {
+		t.Errorf("%d instances, but %d distinct", len(list), len(refs))
+	}
 }
 
 func TestListReadsEveryPage(t *testing.T) {
 	w := newWorld(t)
-	w.fill(t, 25)
-	for _, size := range []int{1, 2, 24, 25, 26} {
-		list, err := w.through(t, smallPages(t, w, size, nil)).List(within(t))
+	ids := w.fill(t, 25)
+	for _, size := range []int{1, 2, 24, 25, 26, 0} {
+		list, err := w.paged(t, size).List(within(t))
 		must(t, err)
-		if len(list) != 25 || distinct(list) != 25 {
-			t.Errorf("pages of %d: %d instances, %d distinct; want 25", size, len(list), distinct(list))
+		if len(list) != len(ids) {
+			t.Errorf("pages of %d: %d instances, want %d", size, len(list), len(ids))
 		}
+		wantListed(t, list, ids)
 	}
 }
 
-// A server that goes, or comes, between two pages shifts all that follow.
-func TestListSurvivesAMovingList(t *testing.T) {
+// A server that goes between two pages moves all that follow. What was there
+// before and after must be in the list, whatever came and went meanwhile.
+func TestListOfAMovingList(t *testing.T) {
 	t.Run("one goes", func(t *testing.T) {
 		w := newWorld(t)
 		ids := w.fill(t, 9)
-		api := instance.NewAPI(w.client(t))
-		var done atomic.Bool
-		list, err := w.through(t, smallPages(t, w, 2, func(page string) {
-			if page == "3" && !done.Swap(true) {
-				must(t, api.DeleteServer(&instance.DeleteServerRequest{Zone: zone, ServerID: ids[0]}))
-			}
-		})).List(within(t))
+		list, err := w.hooked(t, once("3", func() { w.drop(t, ids[0]) })).List(within(t))
 		must(t, err)
-		if len(list) != 8 || distinct(list) != 8 {
-			t.Errorf("%d instances, %d distinct; want the 8 that are left", len(list), distinct(list))
-		}
+		wantListed(t, list, ids[1:])
 	})
-	t.Run("one comes", func(t *testing.T) {
+	t.Run("one goes and one comes", func(t *testing.T) { // the total stays the same
 		w := newWorld(t)
-		w.fill(t, 9)
-		var done atomic.Bool
-		list, err := w.through(t, smallPages(t, w, 2, func(page string) {
-			if page == "3" && !done.Swap(true) {
-				w.fill(t, 1)
+		ids := w.fill(t, 9)
+		list, err := w.hooked(t, once("3", func() { w.drop(t, ids[1]); w.fill(t, 1) })).List(within(t))
+		must(t, err)
+		wantListed(t, list, slices.Delete(ids, 1, 2))
+	})
+	t.Run("the list ends earlier", func(t *testing.T) {
+		w := newWorld(t)
+		ids := w.fill(t, 9)
+		list, err := w.hooked(t, once("5", func() {
+			for _, id := range ids[:5] {
+				w.drop(t, id)
 			}
 		})).List(within(t))
 		must(t, err)
-		if len(list) != 10 || distinct(list) != 10 {
-			t.Errorf("%d instances, %d distinct; want 10", len(list), distinct(list))
-		}
+		wantListed(t, list, ids[5:])
+	})
+	t.Run("one goes at every page", func(t *testing.T) {
+		w := newWorld(t)
+		ids := w.fill(t, 40)
+		gone := 0
+		list, err := w.hooked(t, func(string) {
+			if gone < 20 {
+				w.drop(t, ids[gone])
+				gone++
+			}
+		}).List(within(t))
+		must(t, err)
+		wantListed(t, list, ids[gone:])
 	})
 	t.Run("never still", func(t *testing.T) {
 		w := newWorld(t)
-		ids := w.fill(t, 30)
-		api := instance.NewAPI(w.client(t))
-		next := 0
-		_, err := w.through(t, smallPages(t, w, 10, func(page string) {
-			if page == "2" {
-				must(t, api.DeleteServer(&instance.DeleteServerRequest{Zone: zone, ServerID: ids[next]}))
-				next++
-			}
-		})).List(within(t))
-		if err == nil || !strings.Contains(err.Error(), "changed while it was read") {
+		w.fill(t, 9)
+		// The page before the second never ends with what was seen there.
+		w.Inject(fakecloud.Fault{
+			Route: fakecloud.RouteListServers, Times: -1,
+			Match: func(r fakecloud.Request) bool { return url.Values(r.Query).Get("per_page") == "1" },
+			Reply: &fakecloud.Reply{
+				Status: http.StatusOK, ContentType: "application/json", Header: http.Header{"X-Total-Count": {"9"}},
+				Body: `{"servers":[{"id":"33333333-3333-4333-8333-333333333333"}]}`,
+			},
+		})
+		_, err := w.paged(t, 2).List(within(t))
+		if err == nil || !strings.Contains(err.Error(), "went away faster") {
 			t.Errorf("List = %v, want to give up", err)
 		}
 	})
@@ -128,15 +167,22 @@ func TestListSurvivesAMovingList(t *testing.T) {
 // Whatever is wrong with one page, a part never passes for the whole.
 func TestListIsCompleteOrAnError(t *testing.T) {
 	secondPage := func(r fakecloud.Request) bool { return url.Values(r.Query).Get("page") == "2" }
-	const noCount = `{"servers":[{"id":"33333333-3333-4333-8333-333333333333"}]}`
+	page := func(total, body string) *fakecloud.Reply {
+		return &fakecloud.Reply{
+			Status: http.StatusOK, ContentType: "application/json", Body: body,
+			Header: http.Header{"X-Total-Count": {total}},
+		}
+	}
+	const one = `{"servers":[{"id":"33333333-3333-4333-8333-333333333333"}]}`
 	for name, fault := range map[string]fakecloud.Fault{
 		"second page fails":   {Match: secondPage, Reply: fakecloud.Unavailable()},
 		"second page hangs":   {Match: secondPage, Hangup: true, Times: -1},
 		"second page is 429":  {Match: secondPage, Reply: fakecloud.RateLimited()},
 		"second page is 404":  {Match: secondPage, Reply: &fakecloud.Reply{Status: http.StatusNotFound}},
 		"first page is empty": {Reply: fakecloud.Empty()},
-		"page is null":        {Reply: &fakecloud.Reply{Status: http.StatusOK, ContentType: "application/json", Body: `{"servers":null}`}},
-		"no total count":      {Reply: &fakecloud.Reply{Status: http.StatusOK, ContentType: "application/json", Body: noCount}},
+		"page is null":        {Reply: page("0", `{"servers":null}`)},
+		"no total count":      {Reply: &fakecloud.Reply{Status: http.StatusOK, ContentType: "application/json", Body: one}},
+		"page is cut short":   {Reply: page("5", one)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +190,7 @@ func TestListIsCompleteOrAnError(t *testing.T) {
 			w.fill(t, 5)
 			fault.Route = fakecloud.RouteListServers
 			w.Inject(fault)
-			if list, err := w.through(t, smallPages(t, w, 2, nil)).List(within(t)); err == nil {
+			if list, err := w.paged(t, 2).List(within(t)); err == nil {
 				t.Errorf("List = %d instances and no error", len(list))
 			}
 		})

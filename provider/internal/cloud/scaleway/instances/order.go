@@ -116,6 +116,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 		}
 		return err
 	default:
+		c.openWindow(t) // anew: the call may have taken its time
 		c.log.Warn("an order was sent but not answered; looking for its server before any other",
 			"operation", t.Spec.OperationID, "error", err)
 		return c.again("the order was not answered: %v", err)

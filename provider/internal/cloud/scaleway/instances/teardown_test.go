@@ -125,6 +125,50 @@ func TestDeleteKnowsNotFoundByItsStatus(t *testing.T) {
 	}
 }
 
+// The console removed a server before its volume could be tagged: only the
+// notes of the Create know of the volume.
+func TestDiscardKnowsTheVolumesOfItsOrder(t *testing.T) {
+	for _, typ := range []string{blockType, localType} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.connect(t)
+			op := operation("m-1")
+			op.Spec.Type = typ
+			must(t, op.RunTo(within(t), c.Create(), 1))
+			// Deleting a stopped server keeps both kinds of volumes.
+			must(t, instance.NewAPI(w.client(t)).DeleteServer(&instance.DeleteServerRequest{Zone: zone, ServerID: id(op.Ref)}))
+			if len(w.Volumes()) != 1 {
+				t.Fatalf("%d volumes, want the orphan", len(w.Volumes()))
+			}
+			must(t, op.Teardown().Run(within(t), c.Discard()))
+			if left := w.remains(); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// Time spent in one transition does not count for the next.
+func TestStuckCountsFromTheTransition(t *testing.T) {
+	w := newWorld(t)
+	c := w.connect(t)
+	op := made(t, c, "m-1")
+	task := &cloud.Task{Spec: op.Spec, Ref: op.Ref}
+	steps := c.Delete()
+	must(t, steps[0].Run(within(t), task))
+	w.force(t, op.Ref, fakecloud.StateStarting, "rebooting")
+	began := len(task.Notes)
+	if err := steps[1].Run(within(t), task); err == nil || len(task.Notes) != began+1 {
+		t.Fatalf("a server in transition: %v, notes %v", err, task.Notes)
+	}
+	w.force(t, op.Ref, fakecloud.StateRunning, "")
+	must(t, steps[1].Run(within(t), task))
+	if len(task.Notes) != began {
+		t.Errorf("notes %v", task.Notes)
+	}
+}
+
 // A server that no longer answers its transition is forced, and that is an
 // alarm: see the log.
 func TestStuckTerminationIsForced(t *testing.T) {
