@@ -31,7 +31,9 @@ type Fault struct {
 	// every one until the fault is removed.
 	Times int
 
-	// Delay holds the answer back, unscaled, until the client gives up.
+	// Delay holds the call back, unscaled: before its work is done, or after it
+	// with Commit. A client that gives up ends it, and without Commit nothing
+	// has happened then.
 	Delay time.Duration
 	// Commit runs the call first, and then loses its answer: the reply below, or
 	// the hang-up, is what the client sees.

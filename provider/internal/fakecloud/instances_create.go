@@ -3,6 +3,7 @@ package fakecloud
 import (
 	"crypto/rand"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -209,7 +210,6 @@ func (c *Cloud) planVolumes(q *request, in map[string]volumeTemplate, img *image
 		}
 		t := in[slot]
 		v := &plannedVolume{slot: slot, name: t.Name, kind: t.VolumeType, size: t.Size, boot: t.Boot}
-		plan = append(plan, v)
 		if t.ID != "" {
 			existing, err := c.anyVolume(q, t.ID)
 			if err != nil {
@@ -218,7 +218,11 @@ func (c *Cloud) planVolumes(q *request, in map[string]volumeTemplate, img *image
 			if err := attachable(existing, nil); err != nil {
 				return nil, err
 			}
+			if slices.ContainsFunc(plan, func(other *plannedVolume) bool { return other.existing == existing }) {
+				return nil, invalid(constraint("volumes."+slot+".id", "the volume is named twice"))
+			}
 			v.existing, v.kind, v.size = existing, existing.kind, existing.size
+			plan = append(plan, v)
 			continue
 		}
 		if slot == "0" && img != nil {
@@ -229,6 +233,7 @@ func (c *Cloud) planVolumes(q *request, in map[string]volumeTemplate, img *image
 		if v.size == 0 {
 			return nil, invalid(required("volumes." + slot + ".size"))
 		}
+		plan = append(plan, v)
 	}
 	return plan, fits(plan, p)
 }
@@ -264,23 +269,32 @@ func (v *plannedVolume) fromImage(img *image, p *product) error {
 
 // fits checks kinds and sizes against what the type can hold.
 func fits(plan []*plannedVolume, p *product) error {
-	var local, scratch uint64
+	sizes := map[string]uint64{}
 	for _, v := range plan {
-		switch v.kind {
-		case kindLocal:
-			local += v.size
-		case kindScratch:
-			scratch += v.size
-		case kindNetwork:
-		default: // b_ssd and what never was
+		if v.kind != kindLocal && v.kind != kindScratch && v.kind != kindNetwork { // b_ssd and what never was
 			return invalid(constraint("volumes."+v.slot+".volume_type", "not a valid value"))
 		}
+		sizes[v.kind] += v.size
 	}
-	if local > p.localMax {
-		return invalid(constraint("volumes", fmt.Sprintf("%s takes at most %d bytes of l_ssd, %d asked for", p.name, p.localMax, local)))
+	return p.holds(sizes)
+}
+
+// fitsAttached checks the volumes that a server would have against a type.
+func fitsAttached(volumes iter.Seq[*volume], p *product) error {
+	sizes := map[string]uint64{}
+	for v := range volumes {
+		sizes[v.kind] += v.size
 	}
-	if scratch > p.scratchMax {
-		return invalid(constraint("volumes", fmt.Sprintf("%s takes at most %d bytes of scratch, %d asked for", p.name, p.scratchMax, scratch)))
+	return p.holds(sizes)
+}
+
+// holds checks the bytes of each kind against the type's limits; network
+// volumes have none.
+func (p *product) holds(sizes map[string]uint64) error {
+	for kind, limit := range map[string]uint64{kindLocal: p.localMax, kindScratch: p.scratchMax} {
+		if sizes[kind] > limit {
+			return invalid(constraint("volumes", fmt.Sprintf("%s takes at most %d bytes of %s, %d asked for", p.name, limit, kind, sizes[kind])))
+		}
 	}
 	return nil
 }

@@ -52,11 +52,14 @@ func (c *Cloud) updateServer(q *request) (*response, error) {
 	if err := in.unsupported(); err != nil {
 		return nil, err
 	}
-	var wanted map[string]*volume
+	wanted := s.volumes
 	if in.Volumes != nil {
 		if wanted, err = c.wantedVolumes(q, s, *in.Volumes); err != nil {
 			return nil, err
 		}
+	}
+	if err := fitsAttached(maps.Values(wanted), p); err != nil {
+		return nil, err
 	}
 	ips, err := c.wantedIPs(q, s, in.PublicIPs)
 	if err != nil {
@@ -115,9 +118,15 @@ func (in *updateServerBody) unsupported() error {
 func (c *Cloud) wantedVolumes(q *request, s *server, in map[string]volumeTemplate) (map[string]*volume, error) {
 	wanted := map[string]*volume{}
 	for _, slot := range slices.Sorted(maps.Keys(in)) {
+		if !slices.Contains(volumeSlots, slot) || in[slot].ID == "" {
+			return nil, invalid(required("volumes." + slot + ".id")) // making volumes here is not part of this fake
+		}
 		v, err := c.anyVolume(q, in[slot].ID)
 		if err != nil {
 			return nil, err
+		}
+		if slices.Contains(slices.Collect(maps.Values(wanted)), v) {
+			return nil, invalid(constraint("volumes."+slot+".id", "the volume is named twice"))
 		}
 		if v.server != s {
 			if err := attachable(v, s); err != nil {

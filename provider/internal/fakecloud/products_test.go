@@ -188,6 +188,16 @@ func TestSecurityGroups(t *testing.T) {
 	remove := func(id string) error {
 		return a.instance.DeleteSecurityGroup(&instance.DeleteSecurityGroupRequest{SecurityGroupID: id})
 	}
+	up, err := a.instance.UpdateSecurityGroup(&instance.UpdateSecurityGroupRequest{SecurityGroupID: own.SecurityGroup.ID, Description: new("mine"), Tags: &[]string{"t"}})
+	if err != nil || up.SecurityGroup.Description != "mine" || up.SecurityGroup.Name != "own" {
+		t.Errorf("updated %+v, %v", up, err)
+	}
+	got, err := a.instance.GetSecurityGroup(&instance.GetSecurityGroupRequest{SecurityGroupID: own.SecurityGroup.ID})
+	if err != nil || len(got.SecurityGroup.Tags) != 1 || len(got.SecurityGroup.Servers) != 1 {
+		t.Errorf("%+v, %v, want one tag and one server", got, err)
+	}
+	_, err = a.instance.UpdateSecurityGroup(&instance.UpdateSecurityGroupRequest{SecurityGroupID: own.SecurityGroup.ID, InboundDefaultPolicy: "maybe"})
+	wantErr(t, err, "inbound_default_policy")
 	wantErr(t, remove(own.SecurityGroup.ID), "security group is used")
 	wantErr(t, remove(g.ID), "default security group stays")
 	if err := a.instance.DeleteServer(&instance.DeleteServerRequest{ServerID: s.ID}); err != nil {

@@ -2,6 +2,7 @@ package fakecloud
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -93,26 +94,36 @@ func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 		fault = &Fault{}
 	}
 	q.outcome = fault.Outcome
-	lost := fault.Reply != nil || fault.Hangup
-	var reply *Reply
-	if !lost || fault.Commit {
-		reply = c.answer(rt, q)
+	if !fault.Commit {
+		hold(r.Context(), fault.Delay)
 	}
-	if fault.Delay > 0 {
-		select {
-		case <-time.After(fault.Delay):
-		case <-r.Context().Done():
-			panic(http.ErrAbortHandler)
+	reply := fault.Reply
+	if fault.Commit || reply == nil && !fault.Hangup {
+		done := c.answer(rt, q)
+		if reply == nil {
+			reply = done
 		}
 	}
-	switch {
-	case fault.Hangup:
+	if fault.Commit {
+		hold(r.Context(), fault.Delay)
+	}
+	if fault.Hangup {
 		panic(http.ErrAbortHandler) // net/http closes the connection without an answer
-	case fault.Reply != nil:
-		reply = fault.Reply
 	}
 	status = reply.Status
 	reply.write(w)
+}
+
+// hold waits, and ends the call when its client gives up.
+func hold(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // answer runs the call and encodes what comes out.

@@ -1,7 +1,9 @@
 package fakecloud
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -262,6 +264,10 @@ func (c *Cloud) attachVolume(q *request) (*response, error) {
 	}
 	slot, err := s.freeSlot()
 	if err != nil {
+		return nil, err
+	}
+	after := slices.Values(append(slices.Collect(maps.Values(s.volumes)), v))
+	if err := fitsAttached(after, s.product); err != nil {
 		return nil, err
 	}
 	c.attach(v, s, slot)

@@ -123,7 +123,9 @@ func TestBlockVolumes(t *testing.T) {
 func TestAttachAndDetach(t *testing.T) {
 	a := serve(t, Options{Scale: 1})
 	a.SetDelays(Delays{VolumeMake: time.Hour, DetachLive: time.Hour})
-	s := a.create(t, "n")
+	s := a.createWith(t, &instance.CreateServerRequest{Name: "n", CommercialType: "DEV1-S", Volumes: map[string]*instance.VolumeServerTemplate{
+		"0": {Size: new(10 * scw.GB), VolumeType: "sbs_volume"},
+	}})
 	root := s.Volumes["0"].ID
 	attach := func(id string) error {
 		_, err := a.instance.AttachServerVolume(&instance.AttachServerVolumeRequest{ServerID: s.ID, VolumeID: id})
@@ -162,7 +164,35 @@ func TestAttachAndDetach(t *testing.T) {
 	if err := attach(local.Volume.ID); err != nil {
 		t.Errorf("attach of a local volume to a stopped server: %v", err)
 	}
-	if _, err := a.instance.UpdateServer(&instance.UpdateServerRequest{ServerID: s.ID, Volumes: &map[string]*instance.VolumeServerTemplate{}}); err != nil {
+	big, err := a.instance.CreateVolume(&instance.CreateVolumeRequest{Name: "l", VolumeType: "l_ssd", Size: new(20 * scw.GB)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, attach(big.Volume.ID), "DEV1-S takes at most 20000000000 bytes of l_ssd, 21000000000 asked for")
+	setVolumes := func(ids map[string]string) error {
+		volumes := map[string]*instance.VolumeServerTemplate{}
+		for slot, id := range ids {
+			volumes[slot] = &instance.VolumeServerTemplate{ID: &id}
+		}
+		_, err := a.instance.UpdateServer(&instance.UpdateServerRequest{ServerID: s.ID, Volumes: &volumes})
+		return err
+	}
+	wantErr(t, setVolumes(map[string]string{"0": local.Volume.ID, "1": local.Volume.ID}), "named twice")
+	wantErr(t, setVolumes(map[string]string{"0": local.Volume.ID, "1": big.Volume.ID}), "21000000000 asked for")
+	wantErr(t, setVolumes(map[string]string{"0": ""}), "volumes.0.id")
+	wantErr(t, setVolumes(map[string]string{"0": s.ID}), "instance_volume")
+	if err := setVolumes(map[string]string{"3": big.Volume.ID}); err != nil {
+		t.Errorf("one volume in place of another: %v", err)
+	}
+	if err := a.ForceState(s.ID, StateRunning, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, setVolumes(nil), "instance should be powered off")
+	wantErr(t, attach(local.Volume.ID), "instance should be powered off")
+	if err := a.ForceState(s.ID, StateStopped, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := setVolumes(nil); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := a.instance.GetVolume(&instance.GetVolumeRequest{VolumeID: local.Volume.ID}); err != nil || v.Volume.Server != nil {
@@ -189,6 +219,10 @@ func TestExistingVolumes(t *testing.T) {
 	}
 	img := a.create(t, "probe").Image.ID
 	s := a.createWith(t, &instance.CreateServerRequest{Name: "n", Image: &img, Volumes: map[string]*instance.VolumeServerTemplate{"1": {ID: &v.ID, VolumeType: "sbs_volume"}}})
+	twice := map[string]*instance.VolumeServerTemplate{"1": {ID: &v.ID}, "2": {ID: &v.ID}}
+	if _, err := a.instance.CreateServer(&instance.CreateServerRequest{CommercialType: "PLAY2-NANO", Image: &img, Volumes: twice}); err == nil {
+		t.Error("one volume in two places")
+	}
 	if len(s.Volumes) != 2 || s.Volumes["1"].ID != v.ID {
 		t.Errorf("volumes %+v, want a root from the image and the named one", s.Volumes)
 	}
