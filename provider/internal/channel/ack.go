@@ -128,7 +128,8 @@ func (s *Server) awaitRecord(w http.ResponseWriter, r *request, o *offer, first 
 		s.ackUnconfirmed(w)
 		return
 	case <-r.Context().Done():
-		s.metrics.acks.WithLabelValues(resultHangup).Inc()
+		// Should the host be there after all, silence would be a 200.
+		s.ackUnconfirmed(w)
 		return
 	}
 	switch {

@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -131,6 +132,20 @@ func TestSlowRecordDoesNotHoldTheHost(t *testing.T) {
 		}
 		r.Confirm(nil) // at last
 		wantStatus(t, h.ack("m-1", okAck("op-1")), http.StatusOK)
+	})
+}
+
+func TestHungUpReportIsNotTakenForSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		end := h.deliver(t.Context(), configure("m-1", "op-1"))
+		synctest.Wait()
+		hung, hangUp := context.WithCancel(t.Context())
+		acked := h.background(h.ackRequest("m-1", ackBody(t, okAck("op-1"))).WithContext(hung))
+		r := <-end
+		hangUp()
+		wantStatus(t, <-acked, http.StatusServiceUnavailable)
+		r.Confirm(nil)
 	})
 }
 

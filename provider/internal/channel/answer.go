@@ -33,7 +33,7 @@ func (s *Server) refuse(w http.ResponseWriter, status int, reason string) {
 
 // retryLater refuses with 503 and a hint when to come back.
 func (s *Server) retryLater(w http.ResponseWriter, reason string) {
-	after := retryAfterMin + rand.IntN(retryAfterSpread) //nolint:gosec // spreads load, guards nothing
+	after := retryAfterMin + rand.IntN(retryAfterSpread)
 	w.Header().Set("Retry-After", strconv.Itoa(after))
 	s.refuse(w, http.StatusServiceUnavailable, reason)
 }

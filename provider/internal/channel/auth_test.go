@@ -2,6 +2,7 @@ package channel
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -164,8 +165,8 @@ func TestPanicIsCountedAndNotQuoted(t *testing.T) {
 	})
 	func() {
 		defer func() {
-			if v := recover(); v != http.ErrAbortHandler {
-				t.Errorf("panicked with %v, want http.ErrAbortHandler, which net/http does not log", v)
+			if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+				t.Errorf("panicked with %v, want http.ErrAbortHandler, which net/http does not log", err)
 			}
 		}()
 		h.poll("m-1", "")

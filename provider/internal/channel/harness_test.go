@@ -68,12 +68,6 @@ func newHarness(t testing.TB, change ...func(*Options)) *harness {
 	return h
 }
 
-func (h *harness) setKnown(id string, known bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.known[id] = known
-}
-
 func (h *harness) setSettled(machineID, commandID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -70,6 +70,7 @@ func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
 	case <-r.Context().Done():
 		s.unpark(r.machine, parked)
 		s.metrics.polls.WithLabelValues(resultHangup).Inc()
+		s.retryLater(w, "the connection ended") // silence would be a 200
 	}
 }
 
@@ -196,7 +197,7 @@ func (s *Server) checkPoll(r *request) (time.Duration, error) {
 		return 0, fmt.Errorf("%s: want whole seconds, at most %d of which are granted", command.ParamWait, int(command.MaxWait.Seconds()))
 	}
 	wait := min(time.Duration(seconds)*time.Second, command.MaxWait)
-	return wait - time.Duration(float64(wait)*waitSpread*rand.Float64()), nil //nolint:gosec // spreads load, guards nothing
+	return wait - time.Duration(float64(wait)*waitSpread*rand.Float64()), nil
 }
 
 // checkQuery refuses a query that could not be read, parameters beside the

@@ -131,7 +131,7 @@ func TestHungUpPollLeavesTheCommand(t *testing.T) {
 		done := h.background(h.pollRequest("m-1", "&wait=60").WithContext(hung))
 		synctest.Wait()
 		hangUp()
-		<-done
+		wantStatus(t, <-done, http.StatusServiceUnavailable)
 		ctx, cancel := context.WithCancel(t.Context())
 		end := h.deliver(ctx, configure("m-1", "op-1"))
 		synctest.Wait()
