@@ -112,7 +112,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	o := lifecycle.Options{
 		Store: st, Cloud: back.cloud, Deleter: back.deleter, Delivery: ch,
 		Provider: cfg.Provider, UserData: userData,
-		NewID: func() string { return uuid.NewString() },
+		NewID: uuid.NewString,
 		Timeouts: lifecycle.Timeouts{
 			Create: cfg.CreateTimeout, Configure: cfg.ConfigureTimeout,
 			Drain: cfg.DrainTimeout, Delete: cfg.DeleteTimeout,

@@ -242,7 +242,7 @@ func (e *Engine) advance(ctx context.Context, t *task, name string) error {
 	p := machine.Progress{Step: name, Began: op.StepBegan, Ref: t.Ref, Notes: copyNotes(t.Notes), Joined: t.joined}
 	if op.Step != name {
 		p.Began = time.Now()
-		e.o.Log.Debug(telemetry.KeyStep, telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, telemetry.KeyStep, name)
+		e.o.Log.Debug("step begins", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, telemetry.KeyStep, name)
 	}
 	return e.commitProgress(ctx, t, p)
 }

@@ -90,10 +90,10 @@ const deniedTries = 6
 func hopeless(err error, failures int) bool {
 	var (
 		agent *agentError
-		panic *panicError
+		bug   *panicError
 	)
 	switch {
-	case errors.As(err, &agent), errors.As(err, &panic):
+	case errors.As(err, &agent), errors.As(err, &bug):
 		return true
 	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid):
 		return true
@@ -161,8 +161,7 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 
 // withoutPause words an AgainError by what it waited for.
 func withoutPause(err error) string {
-	var again *cloud.AgainError
-	if errors.As(err, &again) {
+	if again, ok := errors.AsType[*cloud.AgainError](err); ok {
 		return "waiting: " + again.Reason
 	}
 	return err.Error()

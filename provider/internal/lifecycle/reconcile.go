@@ -70,7 +70,7 @@ func (e *Engine) Reconcile(ctx context.Context) error {
 		return err
 	}
 	e.checkHosts(ctx, began, records, seen)
-	e.removeUnclaimed(ctx, unclaimed)
+	e.removeUnclaimed(unclaimed)
 	e.o.Observer.Reconciled(true, len(instances), len(unclaimed))
 	if first {
 		e.mu.Lock()
@@ -243,7 +243,7 @@ func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) {
 
 // removeUnclaimed removes servers that carry our tags and that no record
 // claims, if they are old enough and few enough.
-func (e *Engine) removeUnclaimed(ctx context.Context, unclaimed []cloud.Instance) {
+func (e *Engine) removeUnclaimed(unclaimed []cloud.Instance) {
 	old := slices.DeleteFunc(slices.Clone(unclaimed), func(in cloud.Instance) bool {
 		return time.Since(in.Created) < e.o.RemovalGrace
 	})
@@ -272,9 +272,8 @@ func (e *Engine) remove(ctx context.Context, in cloud.Instance) {
 			if err == nil {
 				break
 			}
-			var again *cloud.AgainError
 			pause := e.backoff(failures + 1)
-			if errors.As(err, &again) {
+			if again, ok := errors.AsType[*cloud.AgainError](err); ok {
 				pause = again.After
 			} else if failures++; failures > confirmations {
 				e.o.Log.Warn("an unclaimed server could not be removed; the next pass tries again", telemetry.KeyInstance, in.Ref, telemetry.KeyStep, s.Name, telemetry.KeyError, err.Error())

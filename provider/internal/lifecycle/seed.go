@@ -74,6 +74,9 @@ func reoffer(cur machine.Record, offer *machine.Offer) (machine.Record, machine.
 		cur.Retired = true
 		return cur, machine.Private
 	case cur.State == machine.Failed || sameOffer(cur.Offer, offer):
+		if !cur.Retired {
+			return cur, machine.Unchanged
+		}
 		cur = cur.Clone()
 		cur.Retired = false
 		return cur, machine.Private

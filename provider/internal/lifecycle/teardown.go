@@ -30,9 +30,8 @@ func (e *Engine) teardown(ctx context.Context, rec machine.Record) {
 				rec = next
 				break
 			}
-			var again *cloud.AgainError
 			pause := e.backoff(failures + 1)
-			if errors.As(err, &again) {
+			if again, ok := errors.AsType[*cloud.AgainError](err); ok {
 				pause, failures = again.After, 0
 			} else {
 				failures++

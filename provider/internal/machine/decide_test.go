@@ -20,6 +20,7 @@ var (
 func record(s State) Record {
 	r := Record{ID: "m1", Slot: "m1", Offer: &Offer{InstanceType: "DEV1-S"}, State: s, Since: epoch}
 	switch s {
+	case Unknown, Speculative:
 	case Creating:
 		r.History.Create = "create-1"
 		r.Op = &Operation{ID: "create-1", Kind: Create, Started: epoch, Deadline: epoch.Add(time.Hour)}
