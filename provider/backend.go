@@ -37,10 +37,8 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxCloudSteps
 	var next http.RoundTripper = transport
-	cc := scaleway.ClientConfig{
-		AccessKey: cfg.AccessKey, SecretKey: cfg.SecretKey, ProjectID: cfg.ProjectID,
-		Zone: cfg.Zone, APIURL: cfg.APIURL, Version: version, Log: log,
-	}
+	cc := cfg.credentials()
+	cc.Version, cc.Log = version, log
 	timing := instances.Timing{}
 	if fake != nil {
 		cc.AccessKey, cc.SecretKey, cc.ProjectID, cc.APIURL = fake.accessKey, fake.secretKey, fake.projectID, fake.url
@@ -61,6 +59,13 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 		return nil, fmt.Errorf("scaleway instances: %w", err)
 	}
 	return &backend{cloud: c, deleter: c, catalog: c}, nil
+}
+
+// credentials is how the configuration says to reach the API.
+func (c *Config) credentials() scaleway.ClientConfig {
+	return scaleway.ClientConfig{
+		AccessKey: c.AccessKey, SecretKey: c.SecretKey, ProjectID: c.ProjectID, Zone: c.Zone, APIURL: c.APIURL,
+	}
 }
 
 // limited keeps the process below a rate. A request that cannot be sent within

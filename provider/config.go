@@ -71,7 +71,8 @@ type Config struct {
 	LogFormat string
 	LogLevel  string
 
-	set map[string]bool // flags that the operator gave
+	set    map[string]bool // flags that the operator gave
+	unread map[string]bool // flags whose variable could not be read
 }
 
 // BootstrapConfig is the bootstrap channel's part.
@@ -179,11 +180,14 @@ func (c *Config) flags() *pflag.FlagSet {
 }
 
 // Load reads the flags, then the environment for what the flags left out. It
-// reports every fault at once and judges nothing; Validate does. lookup is
+// reports every fault at once and judges nothing; Validate does. With faults in
+// the environment it returns what it could read as well, so that Validate can
+// add its own; a command line that cannot be read ends it. lookup is
 // os.LookupEnv.
 func Load(args []string, lookup func(string) (string, bool)) (*Config, error) {
-	c := &Config{set: map[string]bool{}}
+	c := &Config{set: map[string]bool{}, unread: map[string]bool{}}
 	f := c.flags()
+	f.Usage = func() {} // Main prints its own, and pflag would print another
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -199,6 +203,7 @@ func Load(args []string, lookup func(string) (string, bool)) (*Config, error) {
 		value, err := fromEnvironment(e.variable, lookup)
 		if err != nil {
 			errs = append(errs, err)
+			c.unread[e.flag] = true
 		}
 		*e.field(c) = value
 	}

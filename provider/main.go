@@ -47,8 +47,8 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 		usage(stdout)
 		return exitOK
 	}
-	if err == nil {
-		err = cfg.Validate()
+	if cfg != nil {
+		err = errors.Join(err, cfg.Validate())
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n\nSee --help for every flag.\n", indent(err))

@@ -25,7 +25,7 @@ type slotSource struct {
 // the offerings is an error; a type that the cloud does not know costs its own
 // slots only.
 func (s *slotSource) seed(ctx context.Context) error {
-	offerings, err := s.offerings()
+	offerings, err := s.cfg.offerings()
 	if err != nil {
 		return err
 	}
@@ -49,13 +49,14 @@ func (s *slotSource) seed(ctx context.Context) error {
 	return s.engine.Seed(ctx, byID)
 }
 
-func (s *slotSource) offerings() ([]offering.Offering, error) {
-	if s.cfg.Offerings == "" {
-		return offering.Builtin(s.cfg.Substrate, s.cfg.Zone, s.cfg.SeedCount), nil
+// offerings reads the offerings file, or shares --seed-count without one.
+func (c *Config) offerings() ([]offering.Offering, error) {
+	if c.Offerings == "" {
+		return offering.Builtin(c.Substrate, c.Zone, c.SeedCount), nil
 	}
-	list, err := offering.Load(s.cfg.Offerings, offering.Rules{Substrate: s.cfg.Substrate, Zone: s.cfg.Zone})
+	list, err := offering.Load(c.Offerings, offering.Rules{Substrate: c.Substrate, Zone: c.Zone})
 	if err != nil {
-		return nil, fmt.Errorf("--offerings %s: %w", s.cfg.Offerings, err)
+		return nil, fmt.Errorf("--offerings: %w", err)
 	}
 	return list, nil
 }

@@ -46,6 +46,9 @@ func (b BootstrapConfig) load() (tls.Certificate, string, error) {
 	if caFile == "" {
 		caFlag, caFile = "bootstrap-tls-cert", b.TLSCert
 	}
+	if err != nil && b.CA == "" {
+		return tls.Certificate{}, "", err // about the same file
+	}
 	pool, pemText, caErr := loadBundle(caFlag, caFile)
 	if err := errors.Join(err, caErr); err != nil {
 		return tls.Certificate{}, "", err

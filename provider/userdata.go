@@ -15,8 +15,8 @@ import (
 // architectures are Debian's names of what the clouds sell.
 var architectures = []string{"amd64", "arm64"}
 
-// userDataParams is what all machines' user data have in common. Files are read
-// once, at start.
+// userDataParams is what all machines' user data have in common, but for the CA
+// that BootstrapConfig.load returns. Files are read once, at start.
 func (c *Config) userDataParams() (cloudinit.Params, error) {
 	var errs []error
 	keep := func(err error) {
@@ -32,13 +32,7 @@ func (c *Config) userDataParams() (cloudinit.Params, error) {
 	if c.UseFake && !c.set["agent-install"] {
 		p.Install = cloudinit.InstallImage // a fake host has no package manager
 	}
-	caFile := c.Bootstrap.CA
-	if caFile == "" {
-		caFile = c.Bootstrap.TLSCert
-	}
-	ca, err := readFile("bootstrap-ca", caFile)
-	keep(err)
-	p.CAPEM = string(ca)
+	var err error
 	p.Base, err = readFile("base-user-data", c.BaseUserData)
 	keep(err)
 	switch p.Install {

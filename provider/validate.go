@@ -1,17 +1,22 @@
 package provider
 
 import (
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 
 	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/fakecloud/host"
+	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/token"
 )
 
@@ -81,15 +86,21 @@ func (c *Config) Validate() error {
 			fault("--%s: %s, want %s or more", d.flag, d.value, d.least)
 		}
 	}
+	if _, err := telemetry.NewLogger(io.Discard, c.LogFormat, c.LogLevel); err != nil {
+		fault("--log-format, --log-level: %w", err)
+	}
+	if c.Offerings != "" {
+		if _, err := c.offerings(); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	errs = append(errs, c.validateCredentials(), c.validateTLS(), c.validateBootstrap())
 	return errors.Join(errs...)
 }
 
 func (c *Config) oneOf(errs *[]error, flag, value string, allowed ...string) {
-	for _, a := range allowed {
-		if value == a {
-			return
-		}
+	if slices.Contains(allowed, value) {
+		return
 	}
 	if flag == "substrate" && value == SubstrateElasticMetal {
 		*errs = append(*errs, fmt.Errorf("--substrate: %s is not part of this version; want %s", value, SubstrateInstances))
@@ -106,6 +117,9 @@ func (c *Config) validateCredentials() error {
 	}
 	var errs []error
 	missing := func(flag, variable string) {
+		if c.unread[flag] {
+			return // said already, and why
+		}
 		errs = append(errs, fmt.Errorf("--%s: missing; set %s (or %s_FILE), or use --use-fake-backend for a trial without Scaleway", flag, variable, variable))
 	}
 	if c.AccessKey == "" {
@@ -116,6 +130,12 @@ func (c *Config) validateCredentials() error {
 	}
 	if c.ProjectID == "" {
 		missing("project-id", "SCW_DEFAULT_PROJECT_ID")
+	}
+	if len(errs) == 0 && len(c.unread) == 0 && zoneName.MatchString(c.Zone) {
+		// The client looks at their form; it makes no call.
+		if _, err := scaleway.NewClient(c.credentials()); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -155,39 +175,49 @@ func (c *Config) validateBootstrap() error {
 		fault("--bootstrap-endpoint: %q is not an https URL with a host", b.Endpoint)
 	case b.TLSCert == "" && c.UseFake:
 		fault("--bootstrap-endpoint: set without --bootstrap-tls-cert and --bootstrap-tls-key; the fake backend's own certificate fits its own endpoint only")
-	case b.TLSCert != "" && b.TLSKey != "":
-		if _, _, err := b.load(); err != nil {
+	}
+	var caPEM string
+	if b.TLSCert != "" && b.TLSKey != "" {
+		var err error
+		if _, caPEM, err = b.load(); err != nil {
 			errs = append(errs, err)
 		}
+	} else if b.CA != "" {
+		fault("--bootstrap-ca: set without --bootstrap-tls-cert and --bootstrap-tls-key, which it is for")
 	}
 	if b.Secret != "" {
 		if _, err := token.NewSecret([]byte(b.Secret)); err != nil {
 			fault("--bootstrap-secret: %w", err)
 		}
-	} else if !c.UseFake && !b.AllowRandomSecret {
+	} else if !c.UseFake && !b.AllowRandomSecret && !c.unread["bootstrap-secret"] {
 		fault("--bootstrap-secret: missing; set BIGFLEET_BOOTSTRAP_SECRET (make one with: openssl rand -hex 32), or --allow-random-secret for a trial")
 	}
-	errs = append(errs, c.validateUserData())
+	errs = append(errs, c.validateUserData(caPEM))
 	return errors.Join(errs...)
 }
 
 // validateUserData renders the largest user data there can be.
-func (c *Config) validateUserData() error {
-	var errs []error
+func (c *Config) validateUserData(caPEM string) error {
 	params, err := c.userDataParams()
 	if err != nil {
-		errs = append(errs, err)
+		return err
 	}
-	if c.Bootstrap.Endpoint == "" || len(errs) > 0 {
-		return errors.Join(errs...) // reported elsewhere, or the fake's own
+	params.CAPEM = caPEM
+	if c.UseFake && c.Bootstrap.TLSCert == "" && c.Bootstrap.Endpoint == "" {
+		pair, err := newPair() // as large as the fake's own
+		if err != nil {
+			return err
+		}
+		cert, _ := pem.Decode(pair)
+		params.Endpoint, params.CAPEM = fakeEndpoint, string(pem.EncodeToMemory(cert))
 	}
-	if len(params.CAPEM) == 0 {
-		return nil // the certificate's fault is reported by its own check
+	if params.Endpoint == "" || params.CAPEM == "" {
+		return nil // their faults are reported by their own checks
 	}
 	if err := cloudinit.Check(params); err != nil {
-		errs = append(errs, fmt.Errorf("user data: %w", err))
+		return fmt.Errorf("user data: %w", err)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // readFile reads a file that a flag names; "" reads nothing.

@@ -1,0 +1,80 @@
+package provider
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func lookupIn(vars map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := vars[name]
+		return v, ok
+	}
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A fault in the environment must not hide those of the flags, and what could
+// not be read is not called missing as well.
+func TestFaultsOfEnvironmentAndFlagsTogether(t *testing.T) {
+	cfg, err := Load([]string{"--seed-count=0"}, lookupIn(map[string]string{
+		"SCW_ACCESS_KEY": "a", "SCW_ACCESS_KEY_FILE": "b",
+		"BIGFLEET_BOOTSTRAP_SECRET_FILE": filepath.Join(t.TempDir(), "absent"),
+	}))
+	if err == nil || cfg == nil {
+		t.Fatalf("Load: %v, %v, want both a configuration and faults", cfg, err)
+	}
+	for _, want := range []string{"SCW_ACCESS_KEY and SCW_ACCESS_KEY_FILE are both set", "BIGFLEET_BOOTSTRAP_SECRET_FILE: "} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Load: %v, want %q", err, want)
+		}
+	}
+	verdict := cfg.Validate().Error()
+	for _, want := range []string{"--seed-count: 0", "--secret-key: missing"} {
+		if !strings.Contains(verdict, want) {
+			t.Errorf("Validate: %s\nwant %q", verdict, want)
+		}
+	}
+	for _, unwanted := range []string{"--access-key: missing", "--bootstrap-secret: missing"} {
+		if strings.Contains(verdict, unwanted) {
+			t.Errorf("Validate: %s\nsays %q, although Load said why", verdict, unwanted)
+		}
+	}
+}
+
+// What would end a start at once is judged by check-config too.
+func TestValidateJudgesFiles(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		vars map[string]string
+		want string
+	}{
+		"offerings":       {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, "[]")}, want: "--offerings: "},
+		"base user data":  {args: []string{"--use-fake-backend", "--base-user-data=" + writeFile(t, "hello")}, want: "user data: base user data: "},
+		"log level":       {args: []string{"--use-fake-backend", "--log-level=loud"}, want: `log level: "loud" is unknown`},
+		"CA without pair": {args: []string{"--use-fake-backend", "--bootstrap-ca=/ca.pem"}, want: "--bootstrap-ca: set without"},
+		"form of the key": {
+			vars: map[string]string{"SCW_ACCESS_KEY": "SCW00000000000000000", "SCW_SECRET_KEY": "quoted-secret", "SCW_DEFAULT_PROJECT_ID": "11111111-1111-1111-1111-111111111111"},
+			want: "invalid secret key format '<secret key>'",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := Load(c.args, lookupIn(c.vars))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
