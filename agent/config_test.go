@@ -1,0 +1,109 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"bigfleet-providers/agent"
+	ct "bigfleet-providers/agent/internal/channeltest"
+)
+
+func writeConfig(t *testing.T, mode os.FileMode, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoadConfig(t *testing.T) {
+	server := ct.Start(t, ct.Options{})
+	fields := map[string]string{
+		"endpoint": "https://provider.test:9443/zone-1", "ca_pem": server.CAPEM, "machine_id": "m-1", "token": server.Token, "from_the_future": "x",
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := agent.LoadConfig(writeConfig(t, 0o600, string(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := agent.Config{
+		Endpoint: fields["endpoint"], CAPEM: server.CAPEM, MachineID: "m-1", Token: agent.Token(server.Token),
+		StateDir: agent.DefaultStateDir, RuntimeDir: agent.DefaultRuntimeDir,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", got, got, got); strings.Contains(text, server.Token) {
+		t.Error("the configuration prints its token")
+	}
+}
+
+func TestConfigFaults(t *testing.T) {
+	const token = "secret-token-that-must-not-appear"
+	server := ct.Start(t, ct.Options{})
+	ca, err := json.Marshal(server.CAPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := fmt.Sprintf(`"ca_pem":%s,"machine_id":"m-1","token":%q`, ca, server.Token)
+	tests := []struct {
+		name, content string
+		mode          os.FileMode
+		want          []string
+	}{
+		{"everything at once", `{"endpoint":"http://x","token":"` + token + `","hook":"hook","state_dir":"state","runtime_dir":"run"}`, 0o644,
+			[]string{"chmod 0600", "endpoint:", "ca_pem: missing", "machine_id: missing", "token: not a token", "hook:", "state_dir:", "runtime_dir:"}},
+		{"all missing", `{}`, 0o600, []string{"endpoint: missing", "ca_pem: missing", "machine_id: missing", "token: missing"}},
+		{"empty file", ``, 0o600, []string{"not JSON at byte 0"}},
+		{"cut short", `{"token":"` + token, 0o600, []string{"not JSON"}},
+		{"token is no text", `{"token":["` + token + `"]}`, 0o600, []string{"token: want a string"}},
+		{"group may read", `{"endpoint":"https://x",` + good + `}`, 0o640, []string{"chmod 0600"}},
+		{"no certificate", `{"endpoint":"https://x","ca_pem":"x","machine_id":"m","token":"` + server.Token + `"}`, 0o600, []string{"ca_pem: no certificate"}},
+		{"password in the endpoint", `{"endpoint":"https://u:` + token + `@x",` + good + `}`, 0o600, []string{"without user"}},
+		{"endpoint is no URL", `{"endpoint":"https://x:` + token + `",` + good + `}`, 0o600, []string{"endpoint: not a URL"}},
+		{"machine id too long", fmt.Sprintf(`{"endpoint":"https://x","ca_pem":%s,"machine_id":%q,"token":%q}`, ca, strings.Repeat("m", 257), server.Token), 0o600,
+			[]string{"machine_id: 257 bytes"}},
+		{"huge", strings.Repeat(" ", 1<<20+1), 0o600, []string{"over 1048576 bytes"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := agent.LoadConfig(writeConfig(t, tt.mode, tt.content))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if n := len(strings.Split(err.Error(), "\n")); n != len(tt.want) {
+				t.Errorf("%d faults, want %d", n, len(tt.want))
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q is missing in:\n%v", w, err)
+				}
+			}
+			if strings.Contains(err.Error(), token) {
+				t.Errorf("the error holds the token:\n%v", err)
+			}
+		})
+	}
+	if _, err := agent.LoadConfig("/no/such/file"); err == nil {
+		t.Error("a missing file is accepted")
+	}
+}
+
+func TestRunRefusesBadConfig(t *testing.T) {
+	if err := agent.Run(t.Context(), agent.Config{}, agent.Options{}); err == nil || !strings.Contains(err.Error(), "machine_id: missing") {
+		t.Errorf("Run = %v", err)
+	}
+}
