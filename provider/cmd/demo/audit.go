@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
@@ -59,7 +61,29 @@ func (p *play) audit(ctx context.Context) (string, error) {
 	if err := provider.stop(); err != nil {
 		return "", err
 	}
+	if err := p.stage.searchFor(map[string]string{"bootstrap secret": p.stage.secret, "join script": p.script.gate}); err != nil {
+		return "", err
+	}
+	p.screen.say("neither the logs nor the state file hold the bootstrap secret or the join script")
 	return fmt.Sprintf("provider: %d free slots; cloud: 0 servers, 0 volumes, 0 addresses; this machine: 0 host processes", len(list.GetMachines())), nil
+}
+
+// searchFor returns an error if the logs or the state file hold one of the
+// texts, which are named by what they would give away.
+func (s *stage) searchFor(secrets map[string]string) error {
+	var errs []error
+	for _, path := range append(s.logs(), s.path(stateFile)) {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for name, text := range secrets {
+			if bytes.Contains(content, []byte(text)) {
+				errs = append(errs, fmt.Errorf("%s holds the %s", path, name))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // empty returns an error that names what is left.

@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 )
@@ -50,5 +51,21 @@ func TestCountReadsTheCloudsPages(t *testing.T) {
 func TestEmptyInventoryIsEmpty(t *testing.T) {
 	if err := (inventory{}).empty(); err != nil {
 		t.Errorf("empty: %v", err)
+	}
+}
+
+func TestSearchForTellsWhereASecretIs(t *testing.T) {
+	s := &stage{dir: t.TempDir()}
+	for name, content := range map[string]string{stateFile: "all is well", "scaleway.log": "the key is hush\n"} {
+		if err := os.WriteFile(s.path(name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.searchFor(map[string]string{"key": "quiet"}); err != nil {
+		t.Errorf("a secret that is nowhere: %v", err)
+	}
+	err := s.searchFor(map[string]string{"key": "hush"})
+	if err == nil || !strings.HasSuffix(err.Error(), "scaleway.log holds the key") {
+		t.Errorf("searchFor: %v, want the log named", err)
 	}
 }

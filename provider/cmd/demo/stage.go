@@ -24,6 +24,7 @@ const (
 	providerName = "demo"
 	zone         = "fr-par-1"
 	shardID      = "demo-shard"
+	stateFile    = "state.db"
 	// The key that bin/fakecloud knows; it opens nothing else.
 	accessKey = "SCWFAKE0FAKE0FAKE0FA"
 	secretKey = "11111111-1111-4111-8111-111111111111"
@@ -162,7 +163,7 @@ func (s *stage) startProvider(slots int) error {
 		"--image", "debian_bookworm",
 		"--agent-install", "image",
 		"--seed-count", strconv.Itoa(slots),
-		"--state", s.path("state.db"),
+		"--state", s.path(stateFile),
 		"--tls-cert", s.certs.serverCrt,
 		"--tls-key", s.certs.serverKey,
 		"--tls-ca", s.certs.ca,
