@@ -20,7 +20,7 @@ func (s *Server) serveAck(w http.ResponseWriter, r *request) {
 		s.refuseMethod(w, http.MethodPost)
 		return
 	}
-	ack, status, err := s.readAck(w, r)
+	ack, status, err := readAck(r)
 	if err != nil {
 		s.metrics.acks.WithLabelValues(resultInvalid).Inc()
 		s.refuse(w, status, err.Error())
@@ -42,7 +42,7 @@ func (s *Server) serveAck(w http.ResponseWriter, r *request) {
 }
 
 // readAck reads the body of a report, or says with which status to refuse it.
-func (s *Server) readAck(w http.ResponseWriter, r *request) (*command.Ack, int, error) {
+func readAck(r *request) (*command.Ack, int, error) {
 	if err := checkQuery(r, command.ParamMachineID); err != nil {
 		return nil, http.StatusBadRequest, err
 	}
@@ -61,11 +61,6 @@ func (s *Server) readAck(w http.ResponseWriter, r *request) (*command.Ack, int, 
 		return nil, http.StatusRequestEntityTooLarge, command.ErrTooLarge
 	case err != nil:
 		return nil, http.StatusBadRequest, err
-	}
-	// The deadline was for the body. On HTTP/1 it would end the wait for the
-	// record too.
-	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		s.log.DebugContext(r.Context(), "could not lift a read deadline", telemetry.KeyError, err.Error())
 	}
 	return ack, 0, nil
 }
