@@ -19,8 +19,11 @@
 //	faults.go     the switchboard: which call fails, how, and how often
 //	inventory.go  what exists, and the indexes that keep lists cheap
 //	states.go     the state machine; timers.go owns every pending transition
-//	instances_*.go, volumes.go, block.go, marketplace.go, catalog.go: the products
+//	existing.go   servers that an earlier process made
 //	inspect.go    the inventory as Go values and as /debug pages
+//
+// The products are in instances_*.go, addresses.go, volumes.go (what both planes
+// share, and the local one), block.go, images.go, marketplace.go and catalog.go.
 //
 // One mutex guards everything. It is held for map look-ups and small copies,
 // never for encoding an answer or for I/O on a connection.

@@ -74,37 +74,48 @@ func (s *server) allowedActions() []string {
 	}
 }
 
-var serverActions = []string{"poweron", "poweroff", "terminate", "reboot", "stop_in_place", "backup", "enable_routed_ip"}
+// actionFrom says from which states an action is accepted.
+var actionFrom = map[string][]string{
+	"poweron":          {StateStopped, StateStoppedInPlace},
+	"poweroff":         {StateRunning, StateStoppedInPlace},
+	"terminate":        {StateRunning, StateStoppedInPlace},
+	"reboot":           {StateRunning, StateStoppedInPlace},
+	"stop_in_place":    {StateRunning, StateStarting},
+	"backup":           nil, // not part of this fake
+	"enable_routed_ip": nil, // all addresses are routed already
+}
+
+// refused says why a server does not take an action.
+func (c *Cloud) refused(s *server, action string) error {
+	from, known := actionFrom[action]
+	switch {
+	case !known:
+		return invalid(constraint("action", "not a valid value"))
+	case s.state == StateLocked:
+		return locked(s.id)
+	case action == "backup":
+		return &apiError{status: http.StatusNotImplemented, body: errorBody{Message: "this fake makes no backups"}}
+	case action == "enable_routed_ip":
+		return c.wrongState("server already uses routed IPs")
+	case action == "poweron" && !slices.Contains(from, s.state):
+		return c.wrongState("server should be stopped")
+	case !slices.Contains(from, s.state):
+		return c.wrongState("server should be running")
+	case action != "poweron" && s.protected:
+		return precondition(http.StatusBadRequest, "protected_resource", "server is protected")
+	}
+	return nil
+}
 
 // act starts an action, or says why not. What the API answers next, the first
 // GET included, already shows the transitional state.
 func (c *Cloud) act(s *server, action string, o Outcome) error {
-	if !slices.Contains(serverActions, action) {
-		return invalid(constraint("action", "not a valid value"))
+	if err := c.refused(s, action); err != nil {
+		return err
 	}
-	if s.state == StateLocked {
-		return locked(s.id)
-	}
-	up := s.state == StateRunning || s.state == StateStoppedInPlace
 	switch action {
 	case "poweron":
-		if s.state != StateStopped && s.state != StateStoppedInPlace {
-			return c.wrongState("server should be stopped")
-		}
 		return c.powerOn(s, o)
-	case "poweroff", "terminate", "reboot", "stop_in_place":
-		if !up && (action != "stop_in_place" || s.state != StateStarting) || action == "stop_in_place" && s.state == StateStoppedInPlace {
-			return c.wrongState("server should be running")
-		}
-		if s.protected {
-			return precondition(http.StatusBadRequest, "protected_resource", "server is protected")
-		}
-	case "enable_routed_ip":
-		return c.wrongState("server already uses routed IPs")
-	case "backup":
-		return &apiError{status: http.StatusNotImplemented, body: errorBody{Message: "this fake makes no backups"}}
-	}
-	switch action {
 	case "poweroff":
 		c.halt(s, "stopping")
 		c.proceed(s, o, phase{c.delays.PowerOff, func() { c.becomeStopped(s) }})
@@ -138,13 +149,16 @@ func (c *Cloud) proceed(s *server, o Outcome, phases ...phase) {
 	if o == OutcomeStuck || len(phases) == 0 {
 		return
 	}
-	s.flow = c.after(phases[0].after, func() {
+	flow := c.after(phases[0].after, func() {
 		s.flow = nil
 		phases[0].do()
 		if len(phases) > 1 {
 			c.proceed(s, OutcomeNormal, phases[1:]...)
 		}
 	})
+	if flow != nil { // nil after a phase that took no time, which has set the next
+		s.flow = flow
+	}
 }
 
 func (c *Cloud) enter(s *server, state, detail string) {
