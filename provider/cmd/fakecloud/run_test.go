@@ -79,6 +79,7 @@ func TestArguments(t *testing.T) {
 	}{
 		{[]string{"--help"}, ""},
 		{[]string{"extra"}, `"extra"`},
+		{[]string{"--hosts", "cattle"}, `--hosts "cattle"`},
 		{[]string{"--scale", "-1"}, "--scale -1"},
 		{[]string{"--scale", "NaN"}, "--scale NaN"},
 		{[]string{"--addr", "nowhere"}, "--addr"},
