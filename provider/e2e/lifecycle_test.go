@@ -15,10 +15,15 @@ import (
 )
 
 const (
+	unspecified = pb.MachineState_MACHINE_STATE_UNSPECIFIED
 	speculative = pb.MachineState_MACHINE_STATE_SPECULATIVE
 	creating    = pb.MachineState_MACHINE_STATE_CREATING
 	idle        = pb.MachineState_MACHINE_STATE_IDLE
+	configuring = pb.MachineState_MACHINE_STATE_CONFIGURING
 	configured  = pb.MachineState_MACHINE_STATE_CONFIGURED
+	draining    = pb.MachineState_MACHINE_STATE_DRAINING
+	deleting    = pb.MachineState_MACHINE_STATE_DELETING
+	failed      = pb.MachineState_MACHINE_STATE_FAILED
 )
 
 // shard plays one BigFleet shard: it numbers its calls.

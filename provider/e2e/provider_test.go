@@ -26,7 +26,8 @@ import (
 // environment is what every process of the tests sees: nothing of the
 // developer's own credentials.
 func environment(extra ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "GORACE=halt_on_error=1 exitcode=66"}, extra...)
+	// The race detector would sleep a second at each exit.
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "GORACE=halt_on_error=1 exitcode=66 atexit_sleep_ms=0"}, extra...)
 }
 
 // process is a program under test.
@@ -157,15 +158,25 @@ func tail(s string, lines int) string {
 // provider is a running provider and a client of it.
 type provider struct {
 	*process
+	t    *testing.T // whose failure a wrong answer is
 	addr string
+	conn *grpc.ClientConn
 	pb.CapacityProviderClient
+}
+
+// in is the same provider, judged by a subtest.
+func (p *provider) in(t *testing.T) *provider {
+	t.Helper()
+	q := *p
+	q.t = t
+	return &q
 }
 
 // startProvider starts bin/scaleway on free ports and dials it.
 func startProvider(t *testing.T, env []string, creds credentials.TransportCredentials, args ...string) *provider {
 	t.Helper()
 	args = append([]string{"--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0"}, args...)
-	p := &provider{process: start(t, env, "scaleway", args...)}
+	p := &provider{process: start(t, env, "scaleway", args...), t: t}
 	p.addr = p.line(`msg=serving .*grpc=(\S+)`)[1]
 	if creds == nil {
 		creds = insecure.NewCredentials()
@@ -175,7 +186,7 @@ func startProvider(t *testing.T, env []string, creds credentials.TransportCreden
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	p.CapacityProviderClient = pb.NewCapacityProviderClient(conn)
+	p.conn, p.CapacityProviderClient = conn, pb.NewCapacityProviderClient(conn)
 	p.awaitReady()
 	return p
 }
