@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -131,6 +132,9 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	}
 	if cfg.UseFake {
 		o.Pace.RetryMin, o.Pace.RetryMax = fakeRetryMin, fakeRetryMax
+		// The fake's calls cost our own processors: more of them at once than
+		// there are would only keep the shards' calls waiting.
+		o.MaxCloudSteps = runtime.GOMAXPROCS(0)
 	}
 	engine := lifecycle.New(o)
 	slots := &slotSource{cfg: cfg, catalog: back.catalog, engine: engine, log: log}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"bigfleet-providers/cloudinit"
 )
@@ -53,8 +54,9 @@ func (c *Config) userDataParams() (cloudinit.Params, error) {
 	return p, errors.Join(errs...)
 }
 
-// findPackages finds the agent package of each architecture in a folder
-// and hashes it.
+// findPackages finds the newest agent package, by modification time, of each
+// architecture in a folder and hashes it. Older ones may stay: a host that was
+// created before an upgrade and boots after it still asks for its own.
 func findPackages(dir string) (map[string]cloudinit.Package, error) {
 	if dir == "" {
 		return nil, errors.New("--agent-packages: missing; --agent-install=channel serves the agent's .deb from there (or choose apt or image)")
@@ -65,18 +67,24 @@ func findPackages(dir string) (map[string]cloudinit.Package, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--agent-packages %s: %w", dir, err)
 		}
-		if len(files) == 0 {
+		newest, modified := "", time.Time{}
+		for _, file := range files {
+			info, err := os.Stat(file)
+			if err != nil {
+				return nil, fmt.Errorf("--agent-packages: %w", err)
+			}
+			if newest == "" || info.ModTime().After(modified) {
+				newest, modified = file, info.ModTime()
+			}
+		}
+		if newest == "" {
 			continue
 		}
-		if len(files) > 1 {
-			return nil, fmt.Errorf("--agent-packages %s: %d packages for %s; leave one, so that it is clear which is meant", dir, len(files), arch)
-		}
-		file := files[0]
-		sum, err := hashFile(file)
+		sum, err := hashFile(newest)
 		if err != nil {
 			return nil, fmt.Errorf("--agent-packages: %w", err)
 		}
-		found[arch] = cloudinit.Package{File: filepath.Base(file), SHA256: sum}
+		found[arch] = cloudinit.Package{File: filepath.Base(newest), SHA256: sum}
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("--agent-packages %s: holds no bigfleet-agent_VERSION_ARCH.deb", dir)
