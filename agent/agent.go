@@ -50,6 +50,7 @@ type agent struct {
 
 	work   *work         // the command in work, nil when idle
 	unsent []command.Ack // results that the provider does not have yet
+	taken  command.Ack   // the last result that the provider took
 	seen   time.Time     // the provider's clock at the last contact
 	pause  *backoff.ExponentialBackOff
 	status status
@@ -175,7 +176,7 @@ func (a *agent) turn(ctx context.Context, wait time.Duration) (time.Duration, er
 	if a.work != nil {
 		have = a.work.id
 		// The result is reported at once, not when the parked poll comes back.
-		defer context.AfterFunc(a.work.ended, cancel)()
+		defer context.AfterFunc(a.work.ended, cancel)() //nolint:contextcheck // it is the end of the work that ends the poll
 	}
 	answer, err := a.client.Poll(pollCtx, wait, have)
 	if err != nil {
@@ -204,12 +205,17 @@ func (a *agent) receive(ctx context.Context, answer poll.Answer) (time.Duration,
 		// Never run again. The provider did not get, or did not like, the result.
 		a.send(*rec.Ack)
 		if rec.Settled {
-			return 0, fmt.Errorf("the provider asks again for command %s, whose result it took", cmd.CommandID)
+			return 0, errAskedAgain(cmd.CommandID)
 		}
 		return 0, nil
 	}
+	// A result that could not be journalled is known from memory.
 	if a.unsentIndex(cmd.CommandID) >= 0 {
-		return 0, nil // a result that could not be journalled
+		return 0, nil
+	}
+	if a.taken.CommandID == cmd.CommandID {
+		a.send(a.taken)
+		return 0, errAskedAgain(cmd.CommandID)
 	}
 	log := a.log.With("command_id", cmd.CommandID, "kind", cmd.Kind)
 	now := time.Now()
@@ -228,6 +234,10 @@ func (a *agent) receive(ctx context.Context, answer poll.Answer) (time.Duration,
 	a.supersede(cmd.CommandID)
 	a.begin(ctx, rec, deadline, true)
 	return 0, nil
+}
+
+func errAskedAgain(commandID string) error {
+	return fmt.Errorf("the provider asks again for command %s, whose result it took", commandID)
 }
 
 // localDeadline turns the provider's deadline into a moment of the local
@@ -318,12 +328,14 @@ func (a *agent) report(ctx context.Context) error {
 	var errs []error
 	var keep []command.Ack
 	for _, ack := range a.unsent {
+		a.opt.Notifier.Watchdog()
 		log := a.log.With("command_id", ack.CommandID, "ok", ack.OK)
 		err := a.client.Ack(ctx, ack)
 		var status *poll.StatusError
 		switch {
 		case err == nil:
 			log.Info("the provider took the result")
+			a.taken = ack
 		case errors.As(err, &status) && status.Code == http.StatusConflict:
 			log.Warn("the provider no longer waits for this result; it is dropped")
 		default:

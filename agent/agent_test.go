@@ -296,6 +296,21 @@ func TestNothingRunsUnrecorded(t *testing.T) {
 	wantRuns(t, h)
 }
 
+// The same on a provider that asks again and again: neither run nor hurried.
+func TestUnrecordedRefusalIsRemembered(t *testing.T) {
+	server := ct.Start(t, ct.Options{})
+	server.KeepAfterAck = true
+	h := newHost(t, server, nil)
+	h.options.Journal = fullDisk{agent.NewMemoryJournal()}
+	h.start(t)
+	h.server.Deliver(ct.Configure("op-1", "join"))
+	h.waitAcks(t, 3)
+	wantRuns(t, h)
+	if !strings.Contains(h.log.String(), "asks again") || strings.Count(h.log.String(), "command failed") != 1 {
+		t.Error("the refusal was forgotten")
+	}
+}
+
 func TestSupersession(t *testing.T) {
 	for _, ignoreHave := range []bool{false, true} {
 		t.Run(fmt.Sprintf("old provider %t", ignoreHave), func(t *testing.T) {

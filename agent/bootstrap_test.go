@@ -184,7 +184,7 @@ const pods = `case $* in
 	[ "$name" != guarded ] || { echo "Cannot evict pod as it would violate the pod's disruption budget." >&2; exit 1; }
 	grep -v "/$name|" "$dir/pods" >"$dir/pods.new" || :
 	mv "$dir/pods.new" "$dir/pods" ;;
-*"delete pod"*) grep -v "/$7|" "$dir/pods" >"$dir/pods.new" || :; mv "$dir/pods.new" "$dir/pods" ;;
+*"delete pod"*) grep -v "/$8|" "$dir/pods" >"$dir/pods.new" || :; mv "$dir/pods.new" "$dir/pods" ;;
 esac`
 
 func TestDefaultHookDrain(t *testing.T) {

@@ -178,7 +178,7 @@ func TestBadAnswersAreSurvived(t *testing.T) {
 // A provider that does not park polls is not asked all the time.
 func TestImmediateAnswersArePaced(t *testing.T) {
 	server := ct.Start(t, ct.Options{})
-	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		r.URL.RawQuery = url.Values{command.ParamMachineID: {ct.MachineID}}.Encode()
 		return false
 	}
@@ -228,7 +228,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 	server := ct.Start(t, ct.Options{})
 	release := make(chan struct{})
 	server.Intercept = func(http.ResponseWriter, *http.Request) bool { <-release; return false }
-	h := newHost(t, server, func(ctx context.Context, call agent.Call) error { return nil })
+	h := newHost(t, server, nil)
 	notified := &recorder{}
 	h.options.Notifier = notified
 	h.options.Watchdog = 200 * time.Millisecond

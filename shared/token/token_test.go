@@ -145,7 +145,7 @@ func TestSecretDoesNotPrint(t *testing.T) {
 			t.Errorf("%s prints the secret: %s", verb, text)
 		}
 	}
-	body, err := json.Marshal(s)
+	body, err := json.Marshal(map[string]any{"secret": s})
 	if err != nil || strings.Contains(string(body), secretText) {
 		t.Errorf("JSON of a secret: %s, %v", body, err)
 	}

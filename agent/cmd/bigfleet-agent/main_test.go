@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -464,6 +468,65 @@ fi
 	}
 }
 
+// An agent whose state directory cannot be written runs, to say so.
+func TestUnwritableState(t *testing.T) {
+	h := newHost(t, noteAndWait)
+	h.release(t)
+	if err := os.WriteFile(filepath.Join(h.dir, "state"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.start(t)
+	h.server.Deliver(ct.Configure("op-1", "join"))
+	ct.Eventually(t, "an ack", func() bool { return len(h.server.Acks()) > 0 })
+	if a := h.server.Acks()[0]; a.OK || !strings.Contains(a.Error, "cannot record") {
+		t.Errorf("ack %+v", a)
+	}
+	if h.runs() != "" {
+		t.Errorf("the hook ran:\n%s", h.runs())
+	}
+}
+
+// The endpoint's name is known to the proxy only.
+func TestProxy(t *testing.T) {
+	server := ct.Start(t, ct.Options{Host: "provider.test"})
+	target := strings.TrimPrefix(server.URL, "https://")
+	_, port, err := net.SplitHostPort(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.URL = "https://provider.test:" + port
+	asked := make(chan string, 100)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.Host
+		up, err := net.Dial("tcp", target)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer up.Close()
+		w.WriteHeader(http.StatusOK)
+		down, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer down.Close()
+		go func() { _, _ = io.Copy(up, down) }() // either side may hang up
+		_, _ = io.Copy(down, up)
+	}))
+	t.Cleanup(proxy.Close)
+	h := newHost(t, noteAndWait)
+	h.release(t)
+	h.config, h.server = server.Config(t, h.dir, filepath.Join(h.dir, "hook")), server
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	h.start(t)
+	server.Deliver(ct.Configure("op-1", "join"))
+	h.wantOneGoodRun(t, "op-1")
+	if got := <-asked; got != "CONNECT provider.test:"+port {
+		t.Errorf("the proxy was asked for %s", got)
+	}
+	h.kill()
+}
+
 func TestVersionAndHelp(t *testing.T) {
 	for arg, want := range map[string]string{"version": "1.2.3", "--help": "Usage:", "help": "--config"} {
 		out, err := exec.Command(binary, arg).Output()
@@ -472,7 +535,8 @@ func TestVersionAndHelp(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"reboot"}, {"--nonsense"}, {"run", "status"}} {
-		if err := exec.Command(binary, args...).Run(); err == nil || err.(*exec.ExitError).ExitCode() != 2 {
+		err := exec.Command(binary, args...).Run()
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 {
 			t.Errorf("%q: %v, want exit 2", args, err)
 		}
 	}

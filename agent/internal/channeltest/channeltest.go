@@ -11,7 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -70,7 +70,8 @@ func Start(t testing.TB, opt Options) *Server {
 	s := &Server{Token: token.Derive(secret, MachineID), changed: make(chan struct{})}
 	s.auth = "Bearer " + s.Token
 	server := httptest.NewUnstartedServer(s)
-	server.Config.ErrorLog = log.New(testWriter{t}, "", 0)
+	// Clients that go away are not worth a line.
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.EnableHTTP2 = true
 	cert, ca := certificate(t, opt)
 	s.CAPEM = ca
@@ -88,11 +89,6 @@ func Start(t testing.TB, opt Options) *Server {
 	})
 	return s
 }
-
-// testWriter drops the server's complaints about clients that go away.
-type testWriter struct{ testing.TB }
-
-func (testWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 // Do runs f with the server's lock.
 func (s *Server) Do(f func()) {

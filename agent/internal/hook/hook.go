@@ -11,6 +11,17 @@
 // (BIGFLEET_ATTEMPT=2 and up), after whatever is left of the earlier one is
 // dead. Hooks must therefore be re-runnable.
 //
+// # What a hook gets
+//
+// One argument, the verb; the BIGFLEET_* variables, PATH, HOME, LANG and the
+// proxy variables, and nothing else of the agent's environment. Configure has
+// the blob on its standard input and in the file BIGFLEET_BLOB_FILE. Standard
+// output is discarded; the last lines of standard error explain a failure to the
+// operator, less what the blob and the token hold.
+//
+// When a hook fails, runs out of time or is superseded, its whole process group
+// is killed. What a successful hook leaves in the background lives on.
+//
 // # How
 //
 // Each run has a directory on tmpfs:
