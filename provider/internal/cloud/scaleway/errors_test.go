@@ -103,7 +103,7 @@ func TestExplain(t *testing.T) {
 				cloud.ErrNotFound, cloud.ErrNoCapacity, cloud.ErrQuota, cloud.ErrThrottled,
 				cloud.ErrDenied, cloud.ErrInvalid, cloud.ErrConflict,
 			} {
-				if is := errors.Is(got, kind); is != (kind == tc.want) {
+				if is := errors.Is(got, kind); is != errors.Is(tc.want, kind) {
 					t.Errorf("%q is %q: %t", got, kind, is)
 				}
 			}

@@ -105,8 +105,8 @@ func (c *Cloud) page(ctx context.Context, tags []string, page, size int) (*insta
 			Project: &c.project, // without it the list spans every project the key can read
 			Tags:    tags,
 			Order:   instance.ListServersRequestOrderCreationDateAsc,
-			PerPage: new(uint32(size)), //nolint:gosec // at most maxPageSize
-			Page:    new(int32(page)),  //nolint:gosec // bounded by the size of a zone
+			PerPage: new(uint32(size)),
+			Page:    new(int32(page)),
 		}, scw.WithContext(ctx))
 		return err
 	})

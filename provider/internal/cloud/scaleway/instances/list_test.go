@@ -104,6 +104,27 @@ func TestListReadsEveryPage(t *testing.T) {
 	}
 }
 
+// The API's filters are not relied on.
+func TestListFiltersAgain(t *testing.T) {
+	w := newWorld(t)
+	server := func(n int, project, tag string) string {
+		return fmt.Sprintf(`{"id":"33333333-3333-4333-8333-33333333333%d","project":%q,"tags":[%q]}`, n, project, tag)
+	}
+	w.Inject(fakecloud.Fault{Route: fakecloud.RouteListServers, Reply: &fakecloud.Reply{
+		Status: http.StatusOK, ContentType: "application/json", Header: http.Header{"X-Total-Count": {"3"}},
+		Body: `{"servers":[` + strings.Join([]string{
+			server(1, fakecloud.DefaultProjectID, "bigfleet=scaleway-fr-par-1"),
+			server(2, fakecloud.DefaultProjectID, "bigfleet=scaleway-fr-par-10"),
+			server(3, "44444444-4444-4444-8444-444444444444", "bigfleet=scaleway-fr-par-1"),
+		}, ",") + `]}`,
+	}})
+	list, err := w.connect(t).List(within(t))
+	must(t, err)
+	if len(list) != 1 || list[0].Ref != "fr-par-1/33333333-3333-4333-8333-333333333331" {
+		t.Errorf("List = %+v, want the first alone", list)
+	}
+}
+
 // A server that goes between two pages moves all that follow. What was there
 // before and after must be in the list, whatever came and went meanwhile.
 func TestListOfAMovingList(t *testing.T) {

@@ -69,7 +69,8 @@ func TestUnansweredOrderIsNotRepeated(t *testing.T) {
 func TestLostOrderIsRepeatedAfterTheWindow(t *testing.T) {
 	const settle = 80 * time.Millisecond
 	w := newWorld(t)
-	w.Inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.Unavailable()})
+	// The window counts from the end of the call, not from its beginning.
+	w.Inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.Unavailable(), Delay: settle - 10*time.Millisecond})
 	c := w.connect(t, func(cfg *instances.Config) { cfg.Timing.Settle = settle })
 	must(t, operation("m-1").Run(within(t), c.Create()))
 

@@ -1,6 +1,7 @@
 package instances_test
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -196,6 +197,22 @@ func TestStuckTerminationIsForced(t *testing.T) {
 	must(t, <-ended)
 	if left := w.remains(); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+// Whatever the notes say: a server without our tags is not touched.
+func TestNotesDoNotPassForTags(t *testing.T) {
+	w := newWorld(t)
+	w.stranger(t, 1)
+	for n, name := range []string{"terminate", "await-gone"} {
+		task := &cloud.Task{Notes: map[string]string{"servers": w.Servers()[0].ID}}
+		step := w.connect(t).Delete()[n+1]
+		if err := step.Run(within(t), task); step.Name != name || !errors.Is(err, cloud.ErrInvalid) {
+			t.Errorf("%s of another's server = %v, want ErrInvalid", step.Name, err)
+		}
+	}
+	if w.Requests(fakecloud.RouteServerAction)+w.Requests(fakecloud.RouteDeleteServer) > 0 {
+		t.Error("another's server was touched")
 	}
 }
 
