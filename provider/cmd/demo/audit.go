@@ -64,8 +64,8 @@ func (p *play) audit(ctx context.Context) (string, error) {
 	if err := p.stage.searchFor(map[string]string{"bootstrap secret": p.stage.secret, "join script": p.script.gate}); err != nil {
 		return "", err
 	}
-	p.screen.say("neither the logs nor the state file hold the bootstrap secret or the join script")
-	return fmt.Sprintf("provider: %d free slots; cloud: 0 servers, 0 volumes, 0 addresses; this machine: 0 host processes", len(list.GetMachines())), nil
+	p.screen.say("no secret and no join script in the logs and the state file")
+	return fmt.Sprintf("0 servers, 0 volumes, 0 addresses, 0 host processes; %d free slots", len(list.GetMachines())), nil
 }
 
 // searchFor returns an error if the logs or the state file hold one of the

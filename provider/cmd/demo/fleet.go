@@ -23,7 +23,14 @@ type machine struct {
 	*pb.Machine
 	since time.Time     // it entered its state
 	took  time.Duration // the last transition that ended
+	op    string        // the id of the operation that was last accepted
 	event string
+}
+
+// hostID is the cloud's id of a host, without its zone.
+func hostID(h *pb.HostRef) string {
+	ref := h.GetRef()
+	return ref[strings.LastIndexByte(ref, '/')+1:]
 }
 
 // discover lists everything and picks the first n machines that wait for a
@@ -72,7 +79,7 @@ func (m *machine) update(now *pb.Machine, at time.Time) {
 	}
 	if underWay(from) && !underWay(to) {
 		m.took = at.Sub(m.since)
-		m.event = fmt.Sprintf("%s after %.1fs", strings.ToLower(word(to)), m.took.Seconds())
+		m.event = "done " + abbreviate(m.op)
 	}
 	if to == pb.MachineState_MACHINE_STATE_FAILED {
 		m.event = now.GetLastError()
@@ -89,7 +96,7 @@ func (m *machine) row() row {
 	return row{
 		machine: m.GetId(),
 		state:   word(m.GetState()),
-		host:    shortRef(m.GetHost().GetRef()),
+		host:    abbreviate(hostID(m.GetHost())),
 		cluster: m.GetCluster(),
 		elapsed: elapsed,
 		event:   m.event,

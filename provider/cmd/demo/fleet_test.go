@@ -88,15 +88,21 @@ func TestDiscoverNeedsEnoughSlots(t *testing.T) {
 func TestElapsedIsOfTheTransition(t *testing.T) {
 	start := time.Now().Add(-time.Minute)
 	m := &machine{Machine: aMachine("a", speculative), since: start}
-	if got := m.row().elapsed; got != 0 {
-		t.Errorf("elapsed %s before any transition, want 0", got)
+	if r := m.row(); r.elapsed != 0 || r.host != "" {
+		t.Errorf("a free slot has elapsed %s and host %q, want neither", r.elapsed, r.host)
 	}
 	m.update(aMachine("a", creating), start)
+	m.op = "7b0e61f2-0000-4000-8000-000000000000"
 	if got := m.row().elapsed; got < time.Minute {
 		t.Errorf("elapsed %s in a transition that began a minute ago", got)
 	}
-	m.update(aMachine("a", idle), start.Add(3*time.Second))
-	if r := m.row(); r.elapsed != 3*time.Second || r.event != "idle after 3.0s" {
+	ready := aMachine("a", idle)
+	ready.Host = &pb.HostRef{Ref: "fr-par-1/0d2f81aa-1c2d-4e5f-8a9b-000000000000"}
+	m.update(ready, start.Add(3*time.Second))
+	if r := m.row(); r.host != "0d2f81aa" {
+		t.Errorf("host %q, want the beginning of its id", r.host)
+	}
+	if r := m.row(); r.elapsed != 3*time.Second || r.event != "done 7b0e61f2" {
 		t.Errorf("at rest: elapsed %s, event %q; want what the transition took", r.elapsed, r.event)
 	}
 }

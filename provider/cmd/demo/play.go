@@ -16,7 +16,7 @@ import (
 // epoch of the shard; the one before it belongs to a leader that was replaced.
 const epoch = 7
 
-const cluster = "prod-eu-1"
+const cluster = "prod-1"
 
 // metadata must come back byte for byte; a NUL is what careless code loses.
 var metadata = map[string]string{"pool": "general", "opaque": "a\x00b\n"}
@@ -41,11 +41,11 @@ func (p *play) run(ctx context.Context) error {
 		act          func(context.Context) (proof string, err error)
 	}{
 		{"Start", "Whoever has no certificate of the right authority does not get in.", p.start},
-		{"Create", "A quota slot becomes a server whose agent has called home, and only then is it IDLE.", p.create},
+		{"Create", "A slot becomes a server whose agent has called home; only then is it IDLE.", p.create},
 		{"Fencing", "A leader that was replaced, or one who borrows a name, changes nothing.", p.fence},
 		{"Configure", "The join script reaches each host over the bootstrap channel and runs there.", p.configure},
 		{"kill -9", "The provider dies in the middle; the hosts finish with nobody there to tell.", p.kill},
-		{"Restart", "The same state file, the same operations: nothing is lost and nothing is done twice.", p.restart},
+		{"Restart", "Same state file, same operations: nothing is lost, nothing is done twice.", p.restart},
 		{"Drain", "A host leaves its cluster and is IDLE again; it keeps its server.", p.drain},
 		{"Delete", "A server and its volumes are given back; the slot is free again.", p.delete},
 		{"Audit", "Provider, cloud and machines agree that nothing is left.", p.audit},
@@ -108,7 +108,7 @@ func (p *play) start(ctx context.Context) (string, error) {
 		return "", err
 	}
 	p.screen.show(p.fleet.rows())
-	return fmt.Sprintf("%d slots are offered over mutual TLS; without a client certificate there is no answer", p.want), nil
+	return fmt.Sprintf("%d slots offered over mutual TLS; no answer without a client certificate", p.want), nil
 }
 
 func (p *play) create(ctx context.Context) (string, error) {
@@ -129,7 +129,7 @@ func (p *play) create(ctx context.Context) (string, error) {
 	if len(count.servers) != p.want || len(hosts) < p.want {
 		return "", fmt.Errorf("%d machines are IDLE, and there are %d servers at the cloud and %d processes that stand for them", p.want, len(count.servers), len(hosts))
 	}
-	return fmt.Sprintf("%d machines, %d servers at the cloud, %d volumes, an agent's process on each", p.want, len(count.servers), len(count.volumes)), nil
+	return fmt.Sprintf("%d machines; %d servers and %d volumes at the cloud; an agent on each", p.want, len(count.servers), len(count.volumes)), nil
 }
 
 // fence makes calls that must be refused and looks whether anything changed.
@@ -140,17 +140,17 @@ func (p *play) fence(ctx context.Context) (string, error) {
 		token token
 		want  codes.Code
 	}{
-		{"the leader of the epoch before", token{shardID, epoch - 1, 1 << 40}, codes.FailedPrecondition},
-		{"a call that was overtaken", token{shardID, epoch, 1}, codes.FailedPrecondition},
-		{"one with another shard's name under this certificate", token{"other-shard", epoch, 1}, codes.PermissionDenied},
+		{"by the leader of the epoch before", token{shardID, epoch - 1, 1 << 40}, codes.FailedPrecondition},
+		{"that a newer call overtook", token{shardID, epoch, 1}, codes.FailedPrecondition},
+		{"in the name of another shard", token{"other-shard", epoch, 1}, codes.PermissionDenied},
 	}
 	for _, r := range refused {
 		_, err := p.shard.delete(ctx, victim.GetId(), r.token)
 		if got := status.Code(err); got != r.want {
-			return "", fmt.Errorf("%s: Delete of %s was answered with %s, want %s", r.who, victim.GetId(), got, r.want)
+			return "", fmt.Errorf("a Delete of %s %s was answered with %s, want %s", victim.GetId(), r.who, got, r.want)
 		}
-		victim.event = "refused: " + r.who
-		p.screen.say("a Delete by %s: %s", r.who, r.want)
+		victim.event = "refused"
+		p.screen.say("a Delete %s: %s", r.who, r.want)
 		if err := p.look(ctx); err != nil {
 			return "", err
 		}
@@ -169,7 +169,7 @@ func (p *play) configure(ctx context.Context) (string, error) {
 	}
 	err = p.until(ctx, "every host to run its join script", func() (bool, error) {
 		runs, err := p.script.begun()
-		p.mark(runs, "join script runs")
+		p.mark(runs, "script runs")
 		return len(runs) >= p.want, err
 	})
 	if err != nil {
@@ -178,21 +178,21 @@ func (p *play) configure(ctx context.Context) (string, error) {
 	if !p.fleet.all(pb.MachineState_MACHINE_STATE_CONFIGURING) {
 		return "", errors.New("the scripts are not over, and yet: " + p.fleet.behind(pb.MachineState_MACHINE_STATE_CONFIGURING))
 	}
-	return "every host is in the middle of its join script, every machine is CONFIGURING", nil
+	return "every host is in its join script, every machine is CONFIGURING", nil
 }
 
 func (p *play) kill(ctx context.Context) (string, error) {
 	pid := p.stage.provider.cmd.Process.Pid
 	p.stage.killProvider()
 	for _, m := range p.fleet.machines {
-		m.event = "provider is dead"
+		m.event = "no provider"
 	}
 	if err := p.script.release(); err != nil {
 		return "", err
 	}
 	err := p.until(ctx, "every host to finish its join script", func() (bool, error) {
 		runs, err := p.script.ended()
-		p.mark(runs, "joined; nobody to tell")
+		p.mark(runs, "script done")
 		return len(runs) >= p.want, err
 	})
 	if err != nil {
@@ -226,7 +226,7 @@ func (p *play) restart(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("%s came back bound to %q with metadata %q, want %q and %q", m.GetId(), m.GetCluster(), m.GetShardMetadata(), cluster, metadata)
 		}
 	}
-	return "CONFIGURED under the operation ids from before; each join script ran exactly once", nil
+	return "CONFIGURED under the old operation ids; each join script ran once", nil
 }
 
 func (p *play) drain(ctx context.Context) (string, error) {

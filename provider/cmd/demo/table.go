@@ -27,8 +27,8 @@ var columns = []struct {
 }{
 	{"MACHINE", 0, func(r row) string { return r.machine }},
 	{"STATE", len("SPECULATIVE"), func(r row) string { return r.state }},
-	{"HOST", len("fr-par-1/01234567"), func(r row) string { return orDash(r.host) }},
-	{"CLUSTER", len("prod-eu-1"), func(r row) string { return orDash(r.cluster) }},
+	{"HOST", len("01234567"), func(r row) string { return orDash(r.host) }},
+	{"CLUSTER", 0, func(r row) string { return orDash(r.cluster) }},
 	{"ELAPSED", 0, func(r row) string { return seconds(r.elapsed) }},
 	{"LAST EVENT", 0, func(r row) string { return r.event }},
 }
@@ -96,15 +96,8 @@ func cut(text string, n int) string {
 	return string([]rune(text)[:n-1]) + "…"
 }
 
-// shortRef abbreviates a host's reference, a zone and an id, for the table.
-func shortRef(ref string) string {
-	const keep = 8
-	slash := strings.LastIndexByte(ref, '/')
-	if len(ref) <= slash+1+keep {
-		return ref
-	}
-	return ref[:slash+1+keep]
-}
+// abbreviate shortens an id for the table as git does: to its beginning.
+func abbreviate(id string) string { return id[:min(len(id), 8)] }
 
 func orDash(text string) string {
 	if text == "" {

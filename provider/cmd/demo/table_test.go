@@ -16,17 +16,17 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 var someRows = []row{
-	{machine: "demo-0001", state: "SPECULATIVE", event: "offered"},
-	{machine: "demo-0002", state: "CREATING", elapsed: 1250 * time.Millisecond, event: "create accepted, operation 7b0e61f2…"},
-	{machine: "demo-0003", state: "CONFIGURED", host: "fr-par-1/0d2f81aa", cluster: "prod-eu-1", elapsed: 3 * time.Second, event: "configured after 3.0s"},
-	{machine: "demo-0004", state: "FAILED", host: "fr-par-1/77aa12cd", event: "deliver: timeout"},
+	{machine: "demo-dev1-s-72182b-0001", state: "SPECULATIVE", event: "offered"},
+	{machine: "demo-dev1-s-72182b-0002", state: "CREATING", elapsed: 1250 * time.Millisecond, event: "op 7b0e61f2"},
+	{machine: "demo-dev1-s-72182b-0003", state: "CONFIGURED", host: "0d2f81aa", cluster: "prod-1", elapsed: 3 * time.Second, event: "done 90ad1c22"},
+	{machine: "demo-dev1-s-72182b-0004", state: "FAILED", host: "77aa12cd", event: "boot: no capacity for DEV1-S in fr-par-1 (out of stock)"},
 }
 
 func TestTable(t *testing.T) {
 	for name, lines := range map[string][]string{
-		"wide":     table(someRows, 120, false),
-		"narrow":   table(someRows, 60, false),
-		"coloured": table(someRows, 120, true),
+		"wide":     table(someRows, 100, false),
+		"narrow":   table(someRows, 50, false),
+		"coloured": table(someRows, 100, true),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, name+".txt", strings.Join(lines, "\n")+"\n") })
 	}
@@ -42,15 +42,10 @@ func TestTableKeepsToTheWidth(t *testing.T) {
 	}
 }
 
-func TestShortRef(t *testing.T) {
-	for ref, want := range map[string]string{
-		"": "",
-		"fr-par-1/0d2f81aa-1c2d-4e5f-8a9b-000000000000": "fr-par-1/0d2f81aa",
-		"0d2f81aa-1c2d-4e5f-8a9b-000000000000":          "0d2f81aa",
-		"fr-par-1/abc":                                  "fr-par-1/abc",
-	} {
-		if got := shortRef(ref); got != want {
-			t.Errorf("shortRef(%q) = %q, want %q", ref, got, want)
+func TestAbbreviate(t *testing.T) {
+	for id, want := range map[string]string{"": "", "abc": "abc", "0d2f81aa-1c2d-4e5f": "0d2f81aa"} {
+		if got := abbreviate(id); got != want {
+			t.Errorf("abbreviate(%q) = %q, want %q", id, got, want)
 		}
 	}
 }
@@ -61,7 +56,7 @@ func TestScreenWithoutTerminalTellsChangesOnly(t *testing.T) {
 	s.heading(1, "Create", "Slots become servers.")
 	s.show(someRows[:2])
 	s.show(someRows[:2])
-	moved := []row{someRows[0], {machine: "demo-0002", state: "IDLE", host: "fr-par-1/0d2f81aa", elapsed: time.Second, event: "idle after 1.0s"}}
+	moved := []row{someRows[0], {machine: "demo-dev1-s-72182b-0002", state: "IDLE", host: "0d2f81aa", elapsed: time.Second, event: "done 7b0e61f2"}}
 	s.show(moved)
 	moved[1].elapsed = time.Minute // time alone is no news
 	s.show(moved)

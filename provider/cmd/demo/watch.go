@@ -30,7 +30,8 @@ func (p *play) each(ctx context.Context, name string, c call) (map[string]string
 		}
 		operations[m.GetId()] = ack.GetOperationId()
 		m.update(ack.GetMachine(), time.Now())
-		m.event = fmt.Sprintf("%s accepted, operation %s", name, cut(ack.GetOperationId(), 9))
+		m.op = ack.GetOperationId()
+		m.event = "op " + abbreviate(m.op)
 		p.screen.show(p.fleet.rows())
 	}
 	return operations, nil
