@@ -184,7 +184,9 @@ func quotaWords(e *scw.QuotasExceededError) string {
 
 // Refused says whether the API surely did not do what it was asked. Anything
 // else that is not a success (a 5xx, a timeout, a broken connection, an
-// unreadable answer) may have been done.
+// unreadable answer) may have been done. An error of the HTTP transport that
+// matches one of the sentinels of package cloud, such as the ErrThrottled of a
+// limiter of ours, says that the request was never sent.
 func Refused(err error) bool {
 	if response, ok := errors.AsType[*scw.ResponseError](err); ok {
 		code := response.StatusCode

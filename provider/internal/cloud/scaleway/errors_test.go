@@ -3,6 +3,7 @@ package scaleway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -120,6 +121,22 @@ func TestExplain(t *testing.T) {
 				t.Errorf("Refused(%q) = %t, want %t", err, refused, tc.refused)
 			}
 		})
+	}
+}
+
+type held struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (held) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, fmt.Errorf("our own limit: %w", cloud.ErrThrottled)
+}
+
+// What our own limiter holds back was never sent.
+func TestHeldBackIsRefused(t *testing.T) {
+	api := instance.NewAPI(client(t, http.NotFoundHandler(), func(cfg *scaleway.ClientConfig) { cfg.HTTP = &http.Client{Transport: held{}} }))
+	_, err := api.GetServer(&instance.GetServerRequest{ServerID: serverID})
+	if !errors.Is(scaleway.Explain(err), cloud.ErrThrottled) || !scaleway.Refused(err) {
+		t.Errorf("a request that was held back: %v, refused %t", scaleway.Explain(err), scaleway.Refused(err))
 	}
 }
 

@@ -37,7 +37,7 @@ func (c *Cloud) Types(ctx context.Context) (map[string]cloud.Type, error) {
 	}
 	listed, err := c.listTypes(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
+		if errors.Is(ctx.Err(), context.Canceled) { // a deadline is one more way of not answering
 			return nil, err
 		}
 		c.log.Error("the types and prices of Scaleway cannot be read; a recorded table is used",

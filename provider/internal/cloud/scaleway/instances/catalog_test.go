@@ -2,11 +2,14 @@ package instances_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,6 +83,22 @@ func TestTypesWithoutTheAPI(t *testing.T) {
 				t.Errorf("the log does not tell: %s", log.String())
 			}
 		})
+	}
+}
+
+func TestTypesWhenTheAPIHangs(t *testing.T) {
+	w := newWorld(t)
+	w.Inject(fakecloud.Fault{Route: fakecloud.RouteListServerTypes, Times: -1, Delay: time.Minute})
+	c := w.connect(t)
+	late, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	types, err := c.Types(late)
+	must(t, err)
+	checkTypes(t, types)
+	cancelled, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := c.Types(cancelled); !errors.Is(err, context.Canceled) {
+		t.Errorf("Types of a caller that left = %v", err)
 	}
 }
 
