@@ -78,7 +78,8 @@ type limited struct {
 // RoundTrip implements http.RoundTripper.
 func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := l.limiter.Wait(r.Context()); err != nil {
-		return nil, fmt.Errorf("our own limit of %d calls a second: %w", apiRate, err)
+		// Told apart from a lost answer: nothing was sent, so nothing was made.
+		return nil, fmt.Errorf("%w: our own limit of %d calls a second: %w", cloud.ErrThrottled, apiRate, err)
 	}
 	return l.next.RoundTrip(r)
 }

@@ -37,7 +37,7 @@ func (s *slotSource) seed(ctx context.Context) error {
 	}
 	slots, problems := offering.Slots(s.cfg.Provider, offerings, types, s.cfg.EURUSD)
 	for _, p := range problems {
-		s.log.Error("offering left out", telemetry.KeyError, p.String())
+		s.log.Error("offering with a problem", "left_out", p.LeftOut, telemetry.KeyError, p.String())
 	}
 	if len(slots) > maxSlots {
 		return fmt.Errorf("--offerings: %d slots in all, the limit is %d", len(slots), maxSlots)
