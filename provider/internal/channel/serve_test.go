@@ -185,6 +185,7 @@ func TestStopReleasesParkedPolls(t *testing.T) {
 	const fleet = 500
 	l := newLive(t, func(o *Options) { o.Known = func(string) bool { return true } })
 	c := l.client(true)
+	l.send(c, l.request("GET", "m-0", command.PathCommand, "", nil)) // the connection is there before the crowd
 	end := l.deliver(t.Context(), configure("m-ack", "op-1"))
 	eventually(t, "the command is offered", func() bool { return l.pending("m-ack") })
 	codes := make(chan int, fleet+1)
