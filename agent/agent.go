@@ -155,6 +155,8 @@ func (a *agent) loop(ctx context.Context) {
 		wait := a.opt.Wait
 		if ackErr != nil {
 			wait = 0 // look for a newer command, but come back to the report soon
+		} else if a.failed == "" {
+			a.show(a.doing(), "") // not only when the parked poll comes back
 		}
 		again, err := a.turn(ctx, wait)
 		if err = errors.Join(ackErr, err); err != nil {

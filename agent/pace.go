@@ -53,11 +53,15 @@ func (a *agent) success() {
 		a.failed = ""
 	}
 	a.pause.Reset()
+	a.show(a.doing(), "")
+}
+
+// doing says what the agent does when all is well.
+func (a *agent) doing() string {
 	if a.work != nil {
-		a.show(a.work.doing, "")
-	} else {
-		a.show("polling", "")
+		return a.work.doing
 	}
+	return "polling"
 }
 
 // contact notes the provider's clock.

@@ -220,7 +220,8 @@ while :; do sleep 1; done`)
 // A daemon that holds the hook's output neither delays the result nor dies, and
 // cannot fill the tmpfs.
 func TestDaemonOfASuccessfulHook(t *testing.T) {
-	h, dir := newHost(t, `sh -c 'echo $$ >"$0/daemon"; until [ -e "$0/talk" ]; do sleep 0.02; done; yes daemon | head -c 3000000 >&2; echo >"$0/talked"; sleep 60' "$dir" &
+	h, dir := newHost(t, `[ "$1" = configure ] || exit 0
+sh -c 'echo $$ >"$0/daemon"; until [ -e "$0/talk" ]; do sleep 0.02; done; yes daemon | head -c 3000000 >&2; echo >"$0/talked"; sleep 60' "$dir" &
 until [ -s "$dir/daemon" ]; do sleep 0.02; done`)
 	begun := time.Now()
 	if err := h.Run(t.Context(), call(hook.Configure, "op-1", "x")); err != nil {
