@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,6 +26,9 @@ import (
 // contract's limits on blob and metadata rely on it.
 const maxRequestBytes = 4 << 20
 
+// streamLinger is what health watchers get to read NOT_SERVING at the end.
+const streamLinger = 200 * time.Millisecond
+
 // grpcOptions are how the gRPC port is served.
 type grpcOptions struct {
 	tls             *tls.Config // nil: plaintext
@@ -38,10 +42,16 @@ type grpcOptions struct {
 // serveGRPC serves the service, health and, if asked for, reflection on ln
 // until ctx ends; then it lets calls in flight finish, up to a cap.
 func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOptions) error {
+	var calls atomic.Int64 // in flight; streams do not count
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(rpc.Codec()),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.ChainUnaryInterceptor(
+			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+				calls.Add(1)
+				defer calls.Add(-1)
+				return next(ctx, req)
+			},
 			rpc.Measure(o.log, o.metrics.observeCall),
 			rpc.Recover(o.log),
 			rpc.Authorise(o.requireIdentity, func(string, error) { o.metrics.denied.Inc() }),
@@ -76,16 +86,26 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 		srv.GracefulStop()
 		close(graceful)
 	}()
-	timer := time.NewTimer(o.stopTimeout)
+	// GracefulStop alone would wait for streams too, and a health watch or a
+	// reflection client stays on its stream for as long as we serve.
+	timer, tick := time.NewTimer(o.stopTimeout), time.NewTicker(streamLinger)
 	defer timer.Stop()
-	select {
-	case <-graceful:
-	case <-timer.C:
-		o.log.Warn("calls in flight were cut off", "after", o.stopTimeout.String())
+	defer tick.Stop()
+	for {
+		select {
+		case <-graceful:
+			return <-served
+		case <-tick.C:
+			if calls.Load() > 0 {
+				continue
+			}
+		case <-timer.C:
+			o.log.Warn("calls in flight were cut off", "after", o.stopTimeout.String())
+		}
 		srv.Stop() // makes GracefulStop return
 		<-graceful
+		return <-served
 	}
-	return <-served
 }
 
 // serveHTTP serves a plain HTTP handler until ctx ends.

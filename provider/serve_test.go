@@ -1,0 +1,84 @@
+package provider
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/rpc"
+	"bigfleet-providers/provider/internal/telemetry"
+)
+
+// slowLife holds each call until it is let go.
+type slowLife struct{ entered, release chan struct{} }
+
+func (l slowLife) Start(context.Context, machine.Request, []byte) (string, machine.Record, error) {
+	l.entered <- struct{}{}
+	<-l.release
+	return "operation", machine.Record{ID: "m", State: machine.Creating}, nil
+}
+
+// TestStopWaitsForCallsNotForStreams: a call in flight is answered; a health
+// watch, which would never end by itself, is told and then cut off.
+func TestStopWaitsForCallsNotForStreams(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := slowLife{make(chan struct{}), make(chan struct{})}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- serveGRPC(ctx, ln, rpc.New(life, nil), grpcOptions{
+			stopTimeout: 30 * time.Second, metrics: newMetrics(telemetry.NewRegistry("test")), log: slog.New(slog.DiscardHandler),
+		})
+	}()
+	conn, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("watch: %v, %v", r, err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := pb.NewCapacityProviderClient(conn).Create(t.Context(), &pb.CreateRequest{MachineId: "m"})
+		answered <- err
+	}()
+	<-life.entered
+
+	stop()
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("watch at the stop: %v, %v", r, err)
+	}
+	select {
+	case err := <-served:
+		t.Fatalf("stopped with a call in flight: %v", err)
+	case <-time.After(3 * streamLinger):
+	}
+	close(life.release)
+	if err := <-answered; err != nil {
+		t.Errorf("the call in flight: %v", err)
+	}
+	select {
+	case err := <-served:
+		if err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the stop waits for the health watch")
+	}
+}
