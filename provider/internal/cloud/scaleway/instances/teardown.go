@@ -35,8 +35,8 @@ func (c *Cloud) teardown(inspect func(context.Context, *cloud.Task) error) []clo
 // inspectHost writes down what a machine has in the cloud. It must come before
 // the server is touched: afterwards nothing links its volumes to it.
 func (c *Cloud) inspectHost(ctx context.Context, t *cloud.Task) error {
-	gone, err := c.inspectRef(ctx, t)
-	if err != nil || !gone {
+	bare, err := c.inspectRef(ctx, t)
+	if err != nil || !bare {
 		return err
 	}
 	return c.recordStray(ctx, t, scaleway.MachineTag(t.Spec.MachineID), t.Spec.MachineID)
@@ -47,11 +47,11 @@ func (c *Cloud) inspectHost(ctx context.Context, t *cloud.Task) error {
 func (c *Cloud) inspectOperation(ctx context.Context, t *cloud.Task) error {
 	found := false
 	if t.Ref != "" {
-		gone, err := c.inspectRef(ctx, t)
+		bare, err := c.inspectRef(ctx, t)
 		if err != nil {
 			return err
 		}
-		found = !gone
+		found = !bare
 	}
 	if t.Spec.OperationID == "" {
 		if t.Ref == "" {
@@ -67,11 +67,12 @@ func (c *Cloud) inspectOperation(ctx context.Context, t *cloud.Task) error {
 		if err := c.record(ctx, t, s); err != nil {
 			return err
 		}
+		found = found || s.Volumes["0"] != nil
 	}
-	if found || len(servers) > 0 {
+	if found {
 		return nil
 	}
-	if t.Ref == "" {
+	if t.Ref == "" && len(servers) == 0 {
 		if err := c.settled(t); err != nil {
 			return err
 		}
@@ -79,8 +80,10 @@ func (c *Cloud) inspectOperation(ctx context.Context, t *cloud.Task) error {
 	return c.recordStray(ctx, t, scaleway.OperationTag(t.Spec.OperationID), t.Spec.OperationID)
 }
 
-// inspectRef writes down the task's server, or says that it is gone.
-func (c *Cloud) inspectRef(ctx context.Context, t *cloud.Task) (gone bool, err error) {
+// inspectRef writes down the task's server. It is bare when it is gone, or when
+// it has no root volume any more: a termination takes the volumes off seconds
+// before the server goes.
+func (c *Cloud) inspectRef(ctx context.Context, t *cloud.Task) (bare bool, err error) {
 	// What came with the order is ours even if the server is gone by now.
 	for _, id := range ids(t, noteRoot) {
 		addID(t, noteBlock, id)
@@ -95,7 +98,7 @@ func (c *Cloud) inspectRef(ctx context.Context, t *cloud.Task) (gone bool, err e
 	if err != nil {
 		return false, err
 	}
-	return false, c.record(ctx, t, server)
+	return server.Volumes["0"] == nil, c.record(ctx, t, server)
 }
 
 // record notes a server that is to go and what is to go with it.
@@ -146,8 +149,8 @@ func (c *Cloud) ownsVolume(ctx context.Context, id string) (bool, error) {
 	return scaleway.ParseTags(volume.Tags).Owner == c.provider, nil
 }
 
-// recordStray notes the volumes that a server left behind when it went by other
-// hands. Those in use elsewhere by now are somebody's.
+// recordStray notes the volumes that a server left behind. Those in use
+// elsewhere by now are somebody's.
 func (c *Cloud) recordStray(ctx context.Context, t *cloud.Task, tag, value string) error {
 	if value == "" {
 		return nil
@@ -156,8 +159,12 @@ func (c *Cloud) recordStray(ctx context.Context, t *cloud.Task, tag, value strin
 	if err != nil {
 		return err
 	}
+	own := ids(t, noteServers)
 	for _, v := range volumes {
-		if len(v.References) == 0 {
+		elsewhere := slices.ContainsFunc(v.References, func(r *block.Reference) bool {
+			return r != nil && !slices.Contains(own, r.ProductResourceID)
+		})
+		if !elsewhere {
 			addID(t, noteBlock, v.ID)
 		}
 	}
