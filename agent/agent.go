@@ -60,7 +60,7 @@ type agent struct {
 // Run works for the machine of cfg until ctx ends, then returns nil. A hook that
 // can be resumed is left running for the next agent. Errors are faults of cfg,
 // and a second agent on the same state directory.
-func Run(ctx context.Context, cfg Config, opt Options) (err error) {
+func Run(ctx context.Context, cfg Config, opt Options) error {
 	cfg.setDefaults()
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("configuration: %w", err)
@@ -70,14 +70,17 @@ func Run(ctx context.Context, cfg Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if opt.HTTPClient == nil {
+		defer a.client.HTTP.CloseIdleConnections()
+	}
 	if a.journal == nil {
 		file, err := journal.Open(cfg.StateDir, a.log)
 		if err != nil {
 			return err
 		}
 		defer func() {
-			if closeErr := file.Close(); closeErr != nil {
-				a.log.Warn("the journal's lock was not released", "error", closeErr)
+			if err := file.Close(); err != nil {
+				a.log.Warn("the journal's lock was not released", "error", err)
 			}
 		}()
 		a.journal = file

@@ -110,7 +110,8 @@ type Options struct {
 	// Wait is how long a poll is parked at the provider; 0: 50 s.
 	Wait time.Duration
 	// Watchdog is the service manager's limit for a turn of the main loop, 0:
-	// none. Waits are kept so short that a turn takes less than half of it.
+	// none. Waits are kept so short that a turn takes less than half of it, which
+	// works from a minute up.
 	Watchdog time.Duration
 	// BackoffMin and BackoffMax bound the pause after a failure, which doubles
 	// and is jittered; 0: 1 s and 60 s.

@@ -205,7 +205,7 @@ func retryAfter(text string) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	return min(max(time.Duration(seconds)*time.Second, time.Second), maxRetryAfter)
 }
 
 func date(resp *http.Response) time.Time {

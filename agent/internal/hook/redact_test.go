@@ -1,0 +1,51 @@
+package hook_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"bigfleet-providers/agent/internal/hook"
+)
+
+func TestRedact(t *testing.T) {
+	const blob = "#!/bin/sh\n# joins the cluster, with a comment that is long enough\nexport TOKEN=\"abcdef.0123456789abcdef\"\nkubeadm join 10.0.0.1:6443 --token $TOKEN\nok\n"
+	r := hook.NewRedactor(secretToken, []byte(blob))
+	std := base64.StdEncoding.EncodeToString([]byte(blob))
+	tests := []struct{ name, in, want string }{
+		{"nothing secret", "E1129 no route to host, exit ok", "E1129 no route to host, exit ok"},
+		{"token", "Bearer " + secretToken + ".", "Bearer [redacted]."},
+		{"token without padding", strings.TrimRight(secretToken, "="), "[redacted]"},
+		{"blob", "<" + blob + ">", "<[redacted]\n>"},
+		{"blob without its last line break", "<" + strings.TrimSpace(blob) + ">", "<[redacted]>"},
+		{"one line, as set -x shows it", "+ kubeadm join 10.0.0.1:6443 --token $TOKEN", "+ [redacted]"},
+		{"one word of a line", "token abcdef.0123456789abcdef is expired", "token [redacted] is expired"},
+		{"a short line stays", "ok", "ok"},
+		{"base64", std, "[redacted]"},
+		{"URL base64", base64.RawURLEncoding.EncodeToString([]byte(blob)), "[redacted]"},
+		{"wrapped base64", std[:76] + "\n" + std[76:152] + "\n" + std[152:], "[redacted]\n[redacted]\n[redacted]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := r.Redact(tt.in); got != tt.want {
+				t.Errorf("Redact(%q) = %q, want %q", tt.in, got, tt.want)
+			}
+		})
+	}
+	if got := hook.NewRedactor("", nil).Redact("text"); got != "text" {
+		t.Errorf("without secrets: %q", got)
+	}
+}
+
+// The largest blob must not hold up the report of its failure.
+func BenchmarkRedactLargeBlob(b *testing.B) {
+	var blob []byte
+	for i := 0; len(blob) < 1<<20; i++ {
+		blob = fmt.Appendf(blob, "line %d of a large blob 0123456789abcdef%d\n", i, i)
+	}
+	text := strings.Repeat("some output\n", 64<<10/12)
+	for b.Loop() {
+		hook.NewRedactor(secretToken, blob).Redact(text)
+	}
+}
