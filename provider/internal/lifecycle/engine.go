@@ -125,8 +125,9 @@ func New(o Options) *Engine {
 // past the operation. It returns the operation's id and the machine as
 // committed; the error is a *machine.Error or the store's.
 //
-// The caller's context does not cancel the commit: a client that hangs up must
-// not leave an accepted operation that nobody drives.
+// A call whose context is over when Start begins does nothing. From then on the
+// context does not matter: a client that hangs up must not leave an accepted
+// operation that nobody drives.
 func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (string, machine.Record, error) {
 	q.OperationID = e.o.NewID()
 	q.Timeout = e.timeout(q)
@@ -136,6 +137,9 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 	}
 	if err := e.admits(); err != nil {
 		return "", machine.Record{}, err
+	}
+	if ctx.Err() != nil {
+		return "", machine.Record{}, context.Cause(ctx)
 	}
 	if q.Kind == machine.Configure && e.o.Sealer != nil {
 		q.Sealed = e.o.Sealer.Seal(q.MachineID, q.OperationID, blob)

@@ -494,3 +494,25 @@ func TestSealer(t *testing.T) {
 		}
 	}
 }
+
+func TestCallersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		q := machine.Request{Kind: machine.Create, MachineID: "m1", Fence: machine.Fence{Shard: "s", Epoch: 1, Sequence: 1}}
+		if _, _, err := r.engine.Start(over, q, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("a call whose caller is gone: %v", err)
+		}
+		if rec := r.record("m1"); rec.State != machine.Speculative || len(rec.Marks) > 0 {
+			t.Errorf("a call whose caller is gone did something: %+v", rec)
+		}
+		ctx, hangUp := context.WithCancel(context.Background())
+		if _, _, err := r.engine.Start(ctx, q, nil); err != nil {
+			t.Fatal(err)
+		}
+		hangUp()
+		r.settle(machine.Idle)
+	})
+}

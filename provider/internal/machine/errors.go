@@ -13,6 +13,7 @@ const (
 	Busy                            // another transition is under way; the same call may be accepted later
 	Misplaced                       // the machine's state does not allow the call
 	Unsupported                     // the substrate cannot do it
+	Exhausted                       // too many calls at once; nothing was decided, try again after a pause
 	Unavailable                     // the decision could not be made durable; nothing changed
 )
 

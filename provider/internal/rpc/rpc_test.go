@@ -211,6 +211,7 @@ func TestStatus(t *testing.T) {
 		{&machine.Error{Code: machine.Misplaced}, codes.Internal},
 		{&machine.Error{Code: machine.Unsupported}, codes.Unimplemented},
 		{fmt.Errorf("store: %w", &machine.Error{Code: machine.Unavailable}), codes.Unavailable},
+		{&machine.Error{Code: machine.Exhausted}, codes.ResourceExhausted},
 		{context.Canceled, codes.Canceled},
 		{context.DeadlineExceeded, codes.DeadlineExceeded},
 		{errors.New("anything else"), codes.Internal},

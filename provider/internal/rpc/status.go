@@ -24,6 +24,8 @@ func codeOf(c machine.Code) codes.Code {
 		return codes.Aborted
 	case machine.Unsupported:
 		return codes.Unimplemented
+	case machine.Exhausted:
+		return codes.ResourceExhausted
 	case machine.Unavailable:
 		return codes.Unavailable
 	default:

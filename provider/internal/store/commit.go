@@ -10,8 +10,9 @@ import (
 	"bigfleet-providers/provider/internal/machine"
 )
 
-// Limits of the queues and of one batch. Callers wait when a queue is full. A
-// batch takes some of the later queue however full the urgent one is, so that
+// Limits of the queues and of one batch. A full urgent queue refuses, since its
+// callers can come again; a full later queue makes callers wait, since a
+// completion must not be lost. A batch takes some of the later queue however full the urgent one is, so that
 // completions never starve.
 const (
 	urgentQueue = 1024
@@ -56,12 +57,20 @@ func (s *Store) submit(ctx context.Context, queue chan *request, r *request) ([]
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("not started: %w", context.Cause(ctx))
 	}
-	select {
-	case queue <- r:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for a place in the commit queue: %w", context.Cause(ctx))
-	case <-s.closing:
-		return nil, unavailable(ErrClosed)
+	if queue == s.urgent {
+		select {
+		case queue <- r:
+		default:
+			return nil, &machine.Error{Code: machine.Exhausted, Text: fmt.Sprintf("%d changes wait to be written already; try again after a pause", urgentQueue)}
+		}
+	} else {
+		select {
+		case queue <- r:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for a place in the commit queue: %w", context.Cause(ctx))
+		case <-s.closing:
+			return nil, unavailable(ErrClosed)
+		}
 	}
 	select {
 	case <-r.done:

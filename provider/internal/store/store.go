@@ -202,7 +202,8 @@ func (s *Store) Size() int {
 // its marks are kept (of a bounded number of ids, the oldest are dropped);
 // returned in another state, it is inserted.
 //
-// When the write fails the error is a *machine.Error with code Unavailable and
+// When too many changes are queued the error is a *machine.Error with code
+// Exhausted; nothing was done. When the write fails the error is a *machine.Error with code Unavailable and
 // nothing has changed. When ctx ends first, the error wraps its cause and the
 // mutation may still be committed.
 func (s *Store) Do(ctx context.Context, id string, m machine.Mutation) (machine.Record, error) {
