@@ -26,6 +26,10 @@ import (
 // contract's limits on blob and metadata rely on it.
 const maxRequestBytes = 4 << 20
 
+// handshakeTimeout bounds a connection's way to its first call. gRPC's own two
+// minutes would let a stuck one hold up the stop for as long.
+const handshakeTimeout = 10 * time.Second
+
 // streamLinger is what health watchers get to read NOT_SERVING at the end.
 const streamLinger = 200 * time.Millisecond
 
@@ -46,6 +50,7 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(rpc.Codec()),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.ChainUnaryInterceptor(
 			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 				calls.Add(1)
@@ -129,8 +134,8 @@ func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, log *slog.L
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := srv.Shutdown(grace)
-	if err != nil {
-		err = errors.Join(err, srv.Close())
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = srv.Close() // a slow reader is no failure of ours
 	}
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
@@ -145,5 +150,5 @@ func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--%s %s: %w", flag, addr, err)
 	}
-	return ln, nil
+	return newListener(ln), nil
 }
