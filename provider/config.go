@@ -57,6 +57,8 @@ type Config struct {
 	Reflection           bool
 	MetricsAddr          string
 
+	MaxParallelCreates int
+
 	CreateTimeout    time.Duration
 	ConfigureTimeout time.Duration
 	DrainTimeout     time.Duration
@@ -163,6 +165,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.Float64Var(&c.EURUSD, "eur-usd", 1.10, "`dollars` a euro: prices are listed in USD")
 	f.DurationVar(&c.PriceRefresh, "price-refresh", 6*time.Hour, "how often types and prices are read again")
 	f.DurationVar(&c.ReconcileInterval, "reconcile-interval", 2*time.Minute, "how often the cloud's inventory is compared with the state")
+	f.IntVar(&c.MaxParallelCreates, "max-parallel-creates", 256, "`number` of Creates under way at a time, from the order to the agent's first contact; later ones wait, and their deadline runs")
 	f.DurationVar(&c.CreateTimeout, "create-timeout", 30*time.Minute, "deadline of a Create, up to the agent's first contact")
 	f.DurationVar(&c.ConfigureTimeout, "configure-timeout", 15*time.Minute, "deadline of a Configure")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 15*time.Minute, "deadline of a Drain, on top of its grace period")

@@ -126,6 +126,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		FailedRetention: cfg.FailedRetention,
 		FailedListed:    failedListed,
 		MaxCloudSteps:   maxCloudSteps,
+		MaxCreates:      cfg.MaxParallelCreates,
 		Awaiting:        st.Fresh(),
 		RemovalGrace:    removalGrace,
 		RemovalCap:      removalCap,

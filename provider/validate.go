@@ -63,6 +63,9 @@ func (c *Config) Validate() error {
 	if c.SeedCount < 1 || c.SeedCount > maxSlots {
 		fault("--seed-count: %d, want 1 to %d", c.SeedCount, maxSlots)
 	}
+	if c.MaxParallelCreates < 1 {
+		fault("--max-parallel-creates: %d, want 1 or more", c.MaxParallelCreates)
+	}
 	if c.Image == "" {
 		fault("--image: missing")
 	}

@@ -88,8 +88,11 @@ func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 	if b.offered != nil && !knows(now, b.offered.kind) {
 		s.refuseUnknownKind(b)
 	}
+	// A host that works on the command already waits for another one: it must not
+	// be handed the blob again and again.
+	fresh := b.offered != nil && b.offered.id != r.Header.Get(command.HeaderHave)
 	switch {
-	case b.offered != nil:
+	case fresh:
 		handing := s.hand(b.offered)
 		h = &handing
 	case park:

@@ -52,6 +52,31 @@ func TestPendingCommandIsGivenUntilReported(t *testing.T) {
 	})
 }
 
+// TestHostThatHasTheCommandWaitsForAnother: the blob goes out once to a host
+// that says what it works on, and a newer command still reaches it at once.
+func TestHostThatHasTheCommandWaitsForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		first := h.deliver(t.Context(), configure("m-1", "op-1"))
+		synctest.Wait()
+		has := func(id string) func(*http.Request) {
+			return func(r *http.Request) { r.Header.Set(command.HeaderHave, id) }
+		}
+		wantCommand(t, h.poll("m-1", "", has("")), "op-1")
+		wantStatus(t, h.poll("m-1", "", has("op-1")), http.StatusNoContent)
+		wantCommand(t, h.poll("m-1", "", has("op-0")), "op-1")
+		parked := h.background(h.pollRequest("m-1", "&wait=60", has("op-1")))
+		time.Sleep(time.Second)
+		second := h.deliver(t.Context(), configure("m-1", "op-2"))
+		wantCommand(t, <-parked, "op-2")
+		if r := <-first; r.err == nil {
+			t.Error("the superseded command was reported on")
+		}
+		h.Forget("m-1")
+		<-second
+	})
+}
+
 func TestParkedPollWakesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

@@ -78,6 +78,9 @@ type Options struct {
 	FailedListed time.Duration
 	// MaxCloudSteps bounds the cloud steps that run at the same time.
 	MaxCloudSteps int
+	// MaxCreates bounds the Creates that are driven at the same time, from the
+	// order to the first contact; later ones wait their turn.
+	MaxCreates int
 	// Awaiting is true when the first reconcile must succeed before a call is
 	// accepted: the store is new, and servers of an earlier life may exist.
 	Awaiting bool
@@ -97,7 +100,8 @@ type Engine struct {
 	running  context.Context // nil until Run, and again once it stops
 	resumed  bool            // every operation of the store has its driver
 	work     sync.WaitGroup  // every driver and teardown
-	driving  map[string]bool // operation ids with a driver
+	driving  map[string]bool // names of drivers and teardowns, waiting ones too
+	lanes    map[machine.Kind]*lane
 	blobs    map[string]*blobWait
 	awaiting bool
 	began    chan struct{} // closed when calls are admitted for the first time
@@ -113,6 +117,7 @@ func New(o Options) *Engine {
 		rules:    machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
 		gate:     make(chan struct{}, max(o.MaxCloudSteps, 1)),
 		driving:  map[string]bool{},
+		lanes:    lanes(o.MaxCreates),
 		blobs:    map[string]*blobWait{},
 		awaiting: o.Awaiting,
 		began:    make(chan struct{}),
@@ -264,10 +269,4 @@ func (e *Engine) goFor(name string, fn func(context.Context)) {
 		}()
 		fn(ctx)
 	})
-}
-
-func driverOf(op *machine.Operation) string { return "operation " + op.ID }
-
-func (e *Engine) launch(rec machine.Record) {
-	e.goFor(driverOf(rec.Op), func(ctx context.Context) { e.drive(ctx, rec) })
 }

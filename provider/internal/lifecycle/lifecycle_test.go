@@ -516,3 +516,46 @@ func TestCallersContext(t *testing.T) {
 		r.settle(machine.Idle)
 	})
 }
+
+// TestLanes accepts more Creates than may run at once: each waits its turn, a
+// restart loses none, and one whose deadline passes in the queue fails.
+func TestLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := map[string]*machine.Offer{}
+		ids := []string{"a", "b", "c", "d", "e", "f"}
+		for _, id := range ids {
+			slots[id] = offer
+		}
+		r := newRig(t, func(o *lifecycle.Options) { o.MaxCreates = 2 })
+		if err := r.engine.Seed(context.Background(), slots); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.hosts.edit(func() { r.hosts.silent = true })
+		accepted := time.Now()
+		for _, id := range ids {
+			if _, err := r.do(machine.Create, func(q *machine.Request) { q.MachineID = id }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if driven, waiting := r.engine.Backlog(machine.Create); driven != 2 || waiting != 4 || r.cloud.size() != 2 {
+			t.Fatalf("%d driven, %d wait, %d servers", driven, waiting, r.cloud.size())
+		}
+		r.stop()
+		r.opts.MaxCreates = 1
+		r.start()
+		if err := r.engine.Seed(context.Background(), slots); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(accepted.Add(10*time.Minute + 30*time.Second)))
+		for _, id := range ids {
+			if rec := r.record(id); rec.State != machine.Failed || !strings.Contains(rec.LastError, "timeout") {
+				t.Errorf("%s: %s %q", id, rec.State, rec.LastError)
+			}
+		}
+		if driven, waiting := r.engine.Backlog(machine.Create); driven != 0 || waiting != 0 {
+			t.Errorf("%d driven, %d wait", driven, waiting)
+		}
+	})
+}
