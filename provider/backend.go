@@ -39,7 +39,7 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 	var next http.RoundTripper = transport
 	cc := cfg.credentials()
 	cc.Version, cc.Log = version, log
-	timing := instances.Timing{}
+	timing := instances.Timing{Poll: cfg.PollInterval, Settle: cfg.SettleWindow}
 	if fake != nil {
 		cc.AccessKey, cc.SecretKey, cc.ProjectID, cc.APIURL = fake.accessKey, fake.secretKey, fake.projectID, fake.url
 		timing = fake.timing

@@ -45,6 +45,9 @@ type Config struct {
 	NoPublicIP   bool
 	BaseUserData string
 
+	PollInterval time.Duration
+	SettleWindow time.Duration
+
 	EURUSD            float64
 	PriceRefresh      time.Duration
 	ReconcileInterval time.Duration
@@ -161,6 +164,9 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.BoolVar(&c.RequireFence, "require-fence", false, "refuse mutating calls without a fencing token")
 	f.BoolVar(&c.Reflection, "reflection", true, "serve gRPC reflection")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", ":9090", "`address` of /metrics, /healthz and /readyz; empty turns it off")
+
+	f.DurationVar(&c.PollInterval, "poll-interval", 5*time.Second, "how often a server is read while something is awaited of it")
+	f.DurationVar(&c.SettleWindow, "settle-window", 150*time.Second, "how long after an order without an answer its server may still turn up; a shorter one risks a second server")
 
 	f.Float64Var(&c.EURUSD, "eur-usd", 1.10, "`dollars` a euro: prices are listed in USD")
 	f.DurationVar(&c.PriceRefresh, "price-refresh", 6*time.Hour, "how often types and prices are read again")

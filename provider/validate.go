@@ -81,6 +81,7 @@ func (c *Config) Validate() error {
 		least time.Duration
 	}{
 		{"price-refresh", c.PriceRefresh, time.Minute}, {"reconcile-interval", c.ReconcileInterval, time.Second},
+		{"poll-interval", c.PollInterval, 10 * time.Millisecond}, {"settle-window", c.SettleWindow, time.Second},
 		{"create-timeout", c.CreateTimeout, time.Second}, {"configure-timeout", c.ConfigureTimeout, time.Second},
 		{"drain-timeout", c.DrainTimeout, time.Second}, {"delete-timeout", c.DeleteTimeout, time.Second},
 		{"failed-retention", c.FailedRetention, 0}, {"shutdown-timeout", c.ShutdownTimeout, time.Second},
