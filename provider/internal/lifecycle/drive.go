@@ -195,6 +195,7 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 // panic is an error: it must not take the other machines down.
 func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
 	if !s.slow {
+		e.yield(ctx)
 		select {
 		case e.gate <- struct{}{}:
 			defer func() { <-e.gate }()
@@ -209,6 +210,22 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
 		}
 	}()
 	return s.run(ctx, t)
+}
+
+const (
+	crowd      = 8 // calls at once from which steps step back
+	yieldPause = 5 * time.Millisecond
+	yieldTimes = 20
+)
+
+// yield lets a crowd of calls go first, for a tenth of a second at most: they
+// have callers, a step has none.
+func (e *Engine) yield(ctx context.Context) {
+	for range yieldTimes {
+		if e.calls.Load() < crowd || !sleep(ctx, yieldPause) {
+			return
+		}
+	}
 }
 
 // outOfTime judges a step whose context ended.

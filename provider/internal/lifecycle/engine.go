@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
@@ -96,6 +97,8 @@ type Engine struct {
 	rules machine.Rules
 	gate  chan struct{} // MaxCloudSteps tokens
 
+	calls atomic.Int32 // Starts that wait for their verdict
+
 	mu       sync.Mutex
 	running  context.Context // nil until Run, and again once it stops
 	resumed  bool            // every operation of the store has its driver
@@ -149,6 +152,8 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 	if q.Kind == machine.Configure && e.o.Sealer != nil {
 		q.Sealed = e.o.Sealer.Seal(q.MachineID, q.OperationID, blob)
 	}
+	e.calls.Add(1)
+	defer e.calls.Add(-1)
 	var d machine.Decision
 	rec, err := e.o.Store.Do(context.WithoutCancel(ctx), q.MachineID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		d = machine.Decide(cur, q, e.rules, time.Now())
