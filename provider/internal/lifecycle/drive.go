@@ -195,13 +195,13 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 // panic is an error: it must not take the other machines down.
 func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
 	if !s.slow {
-		e.yield(ctx)
 		select {
 		case e.gate <- struct{}{}:
 			defer func() { <-e.gate }()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		e.yield(ctx)
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -219,7 +219,8 @@ const (
 )
 
 // yield lets a crowd of calls go first, for a tenth of a second at most: they
-// have callers, a step has none.
+// have callers, a step has none. The step keeps its token meanwhile, or the
+// steps behind it would go instead.
 func (e *Engine) yield(ctx context.Context) {
 	for range yieldTimes {
 		if e.calls.Load() < crowd || !sleep(ctx, yieldPause) {
