@@ -67,6 +67,7 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 			Ref: rec.Leftover.Ref, Notes: copyNotes(rec.Leftover.Notes), Rerun: i == reached,
 		}
 		if i != reached {
+			e.o.Log.Debug("step begins", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, "Discard", telemetry.KeyOperation, t.Spec.OperationID, telemetry.KeyStep, s.Name)
 			var err error
 			if rec, err = e.noteLeftover(ctx, rec, s.Name, t); err != nil {
 				return rec, err
