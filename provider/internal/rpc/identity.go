@@ -45,6 +45,8 @@ func identityOf(cert *x509.Certificate) identity {
 		return identity{role: roleInvalid}
 	}
 	switch u := found[0]; {
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return identity{role: roleInvalid} // whatever it is meant to restrict, we would not
 	case (u.Host == "readonly" || u.Host == "admin") && (u.Path == "" || u.Path == "/"):
 		return identity{role: roleReader}
 	case u.Host == "shard" && len(u.Path) > 1:

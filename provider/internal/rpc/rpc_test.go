@@ -267,6 +267,9 @@ func TestAuthorise(t *testing.T) {
 		"two, reading":             {[]string{"bigfleet://shard/a", "bigfleet://readonly"}, list, "", false, true},
 		"empty shard":              {[]string{"bigfleet://shard/"}, create, "", false, true},
 		"unknown role":             {[]string{"bigfleet://root"}, list, "", false, true},
+		"shard with a query":       {[]string{"bigfleet://shard/a?only=list"}, create, "a", false, true},
+		"shard with a fragment":    {[]string{"bigfleet://shard/a#x"}, create, "a", false, true},
+		"shard with a user":        {[]string{"bigfleet://u@shard/a"}, create, "a", false, true},
 		"another service":          {nil, "/grpc.health.v1.Health/Check", "", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
