@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 
 	// The store comes first: a second process on the same file must learn that
 	// before it opens a port or touches the cloud.
-	st, err := store.Open(store.Options{Path: cfg.State, View: rpc.Frame, Log: log})
+	st, err := store.Open(store.Options{Path: cfg.State, View: new(rpc.Framer).Frame, Log: log})
 	if err != nil {
 		return err
 	}
@@ -110,6 +110,12 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			return errors.Join(fmt.Errorf("fake backend: %w", err), front.listener.Close())
 		}
 	}
+	var held time.Time
+	if restored := st.Restored(); !restored.IsZero() {
+		if held = restored.Add(store.RestoreHold); time.Now().Before(held) {
+			log.Warn("the state is a restored copy: calls wait for the first inventory, and servers that no machine claims are kept", "restored", restored, "until", held)
+		}
+	}
 	o := lifecycle.Options{
 		Store: st, Cloud: back.cloud, Deleter: back.deleter, Delivery: ch,
 		Provider: cfg.Provider, UserData: userData,
@@ -127,7 +133,8 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		FailedListed:    failedListed,
 		MaxCloudSteps:   maxCloudSteps,
 		MaxCreates:      cfg.MaxParallelCreates,
-		Awaiting:        st.Fresh(),
+		Awaiting:        st.Fresh() || time.Now().Before(held),
+		RemovalsFrom:    held,
 		RemovalGrace:    removalGrace,
 		RemovalCap:      removalCap,
 	}

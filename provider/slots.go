@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
@@ -64,6 +65,8 @@ func (c *Config) offerings() ([]offering.Offering, error) {
 // refresh seeds again now and then, so that prices and hardware stay true. A
 // failure leaves them as they are.
 func (s *slotSource) refresh(ctx context.Context, every time.Duration) error {
+	// Loading and seeding a large fleet leaves as much garbage as there is state.
+	debug.FreeOSMemory()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {

@@ -83,8 +83,12 @@ type Options struct {
 	// order to the first contact; later ones wait their turn.
 	MaxCreates int
 	// Awaiting is true when the first reconcile must succeed before a call is
-	// accepted: the store is new, and servers of an earlier life may exist.
+	// accepted: the store is new, and servers of an earlier life may exist, or it
+	// is an older copy, and what a server's tags say is newer.
 	Awaiting bool
+	// RemovalsFrom is when servers that no record claims may be removed again;
+	// zero for now.
+	RemovalsFrom time.Time
 	// RemovalGrace is how old a server that no record claims must be before it
 	// is removed, RemovalCap how many one pass may remove.
 	RemovalGrace time.Duration

@@ -113,6 +113,13 @@ func (e *Engine) claim(ctx context.Context, began time.Time, instances []cloud.I
 		rec, known := records[in.MachineID]
 		switch {
 		case known && claims(rec, in):
+			if first && in.Cluster != "" && in.Cluster != rec.Cluster {
+				believed, err := e.believe(ctx, in)
+				if err != nil {
+					return nil, fmt.Errorf("take over the binding of %s: %w", in.Ref, err)
+				}
+				records[in.MachineID] = believed
+			}
 			continue
 		case in.MachineID == "":
 			e.o.Log.Error("a server carries this provider's tag but names no machine; it is left alone: look at it in the console", telemetry.KeyInstance, in.Ref)
@@ -172,6 +179,33 @@ func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) 
 	if err == nil && done {
 		e.o.Log.Warn("adopted a server that the state did not know", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, in.Ref,
 			telemetry.KeyState, rec.State.String(), telemetry.KeyCluster, rec.Cluster)
+	}
+	return rec, err
+}
+
+// believe takes over the cluster that a host's tag names, where the record of a
+// machine at rest says otherwise: the record is of an older copy of the state.
+// To list a bound machine as free would be to invite its deletion. The reverse,
+// a binding without a tag, stays: a drain of what is drained does no harm.
+func (e *Engine) believe(ctx context.Context, in cloud.Instance) (machine.Record, error) {
+	configureID := e.o.NewID()
+	was := ""
+	rec, err := e.o.Store.Do(ctx, in.MachineID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		was = ""
+		atRest := cur.State == machine.Idle || cur.State == machine.Configured
+		if !atRest || cur.Host.Ref != in.Ref || in.Cluster == "" || in.Cluster == cur.Cluster {
+			return cur, machine.Unchanged, nil
+		}
+		was = cur.State.String()
+		next := cur.Clone()
+		next.State, next.Since = machine.Configured, time.Now()
+		next.Cluster, next.Metadata = in.Cluster, nil
+		next.History.Configure, next.History.Drain = configureID, ""
+		return next, machine.Visible, nil
+	})
+	if err == nil && was != "" {
+		e.o.Log.Warn("a server is bound to another cluster than the state knew; the server is believed", telemetry.KeyMachine, rec.ID,
+			telemetry.KeyInstance, in.Ref, telemetry.KeyState, was, telemetry.KeyCluster, rec.Cluster)
 	}
 	return rec, err
 }
@@ -248,6 +282,11 @@ func (e *Engine) removeUnclaimed(unclaimed []cloud.Instance) {
 		return time.Since(in.Created) < e.o.RemovalGrace
 	})
 	if len(old) == 0 {
+		return
+	}
+	if time.Now().Before(e.o.RemovalsFrom) {
+		e.o.Log.Warn("servers that no machine claims are kept: the state is a restored copy and may not know them", "servers", len(old),
+			"until", e.o.RemovalsFrom, "first", old[0].Ref)
 		return
 	}
 	if len(old) > e.o.RemovalCap {

@@ -21,7 +21,18 @@ const seedWorkers = 256
 // when nothing changed.
 func (e *Engine) Seed(ctx context.Context, slots map[string]*machine.Offer) error {
 	var changes []func(context.Context) error
-	filled := map[string]bool{}
+	filled := make(map[string]bool, len(slots))
+	// Many machines share an offer, before and after: each pair is compared once.
+	same := map[[2]*machine.Offer]bool{}
+	equal := func(a, b *machine.Offer) bool {
+		pair := [2]*machine.Offer{a, b}
+		eq, known := same[pair]
+		if !known {
+			eq = sameOffer(a, b)
+			same[pair] = eq
+		}
+		return eq
+	}
 	plan := func(id string, f func(machine.Record) (machine.Record, machine.Change)) {
 		changes = append(changes, func(ctx context.Context) error {
 			_, err := e.o.Store.Do(ctx, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
@@ -36,7 +47,7 @@ func (e *Engine) Seed(ctx context.Context, slots map[string]*machine.Offer) erro
 			filled[rec.Slot] = true
 		}
 		offer, offered := slots[rec.Slot]
-		if offered != rec.Retired && (!offered || sameOffer(rec.Offer, offer)) {
+		if offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
 			return true
 		}
 		plan(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) { return reoffer(cur, offer) })

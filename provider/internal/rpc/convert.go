@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"sync"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -8,31 +10,136 @@ import (
 	"bigfleet-providers/provider/internal/machine"
 )
 
-// machinesField is MachineList.machines in provider.proto.
-const machinesField = 1
+// Field numbers of provider.proto. TestReadsAreTheRecords holds what is encoded
+// by them against the generated code.
+const (
+	listMachines protowire.Number = 1
+	listRevision protowire.Number = 2
 
-// Frame encodes a record as one element of MachineList.machines, tag and length
+	machineID        protowire.Number = 1
+	machineState     protowire.Number = 2
+	machineHost      protowire.Number = 3
+	machineLastError protowire.Number = 12
+	machineCluster   protowire.Number = 14
+	machineMetadata  protowire.Number = 15
+
+	hostProvider protowire.Number = 1
+	hostRef      protowire.Number = 2
+
+	mapKey   protowire.Number = 1
+	mapValue protowire.Number = 2
+)
+
+// Framer encodes records as elements of MachineList.machines, tag and length
 // included, so that a list is the concatenation of its machines' frames and is
-// never encoded again. The result must not be changed.
-func Frame(rec *machine.Record) []byte {
-	m := toProto(rec)
-	size := proto.Size(m)
-	frame := make([]byte, 0, protowire.SizeTag(machinesField)+protowire.SizeBytes(size))
-	frame = protowire.AppendTag(frame, machinesField, protowire.BytesType)
-	frame = protowire.AppendVarint(frame, uint64(size))
-	frame, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(frame, m)
-	if err != nil {
-		// Marshalling fails only on text that is not UTF-8, which neither the
-		// decoder of a request nor the loader of offerings lets in.
-		panic("rpc: a record cannot be encoded: " + err.Error())
+// never encoded again. What an offer contributes is encoded once for all of its
+// machines: it is most of a frame, and maps are slow to encode. The zero value
+// is ready; it may be used by many goroutines.
+type Framer struct {
+	mu     sync.RWMutex
+	offers map[*machine.Offer][]byte
+}
+
+// maxOffers bounds what a Framer remembers: prices, and with them offers, are
+// replaced for ever.
+const maxOffers = 4096
+
+// Frame encodes a record. The result must not be changed.
+func (f *Framer) Frame(rec *machine.Record) []byte {
+	offer := f.offer(rec.Offer)
+	size := len(offer) + sizeText(machineID, rec.ID) + sizeText(machineLastError, rec.LastError) + sizeText(machineCluster, rec.Cluster) +
+		protowire.SizeTag(machineState) + protowire.SizeVarint(uint64(rec.State))
+	host := sizeText(hostProvider, rec.Host.Provider) + sizeText(hostRef, rec.Host.Ref)
+	if host > 0 {
+		size += protowire.SizeTag(machineHost) + protowire.SizeBytes(host)
 	}
-	return frame
+	for k, v := range rec.Metadata {
+		size += protowire.SizeTag(machineMetadata) + protowire.SizeBytes(sizeEntry(k, v))
+	}
+
+	b := make([]byte, 0, protowire.SizeTag(listMachines)+protowire.SizeBytes(size))
+	b = appendHead(b, listMachines, size)
+	b = appendText(b, machineID, rec.ID)
+	b = protowire.AppendTag(b, machineState, protowire.VarintType)
+	b = protowire.AppendVarint(b, uint64(rec.State))
+	if host > 0 {
+		b = appendHead(b, machineHost, host)
+		b = appendText(b, hostProvider, rec.Host.Provider)
+		b = appendText(b, hostRef, rec.Host.Ref)
+	}
+	b = append(b, offer...)
+	b = appendText(b, machineLastError, rec.LastError)
+	b = appendText(b, machineCluster, rec.Cluster)
+	for k, v := range rec.Metadata {
+		b = appendHead(b, machineMetadata, sizeEntry(k, v))
+		b = protowire.AppendString(protowire.AppendTag(b, mapKey, protowire.BytesType), k)
+		b = protowire.AppendString(protowire.AppendTag(b, mapValue, protowire.BytesType), v)
+	}
+	return b
+}
+
+// offer returns the encoded fields that a machine has from its offer.
+func (f *Framer) offer(o *machine.Offer) []byte {
+	if o == nil {
+		return nil
+	}
+	f.mu.RLock()
+	b, ok := f.offers[o]
+	f.mu.RUnlock()
+	if ok {
+		return b
+	}
+	m := &pb.Machine{}
+	setOffer(m, o)
+	b, err := proto.Marshal(m)
+	if err != nil {
+		// Marshalling fails only on text that is not UTF-8, which the loader of
+		// offerings does not let in.
+		panic("rpc: an offer cannot be encoded: " + err.Error())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.offers == nil || len(f.offers) >= maxOffers {
+		f.offers = map[*machine.Offer][]byte{}
+	}
+	f.offers[o] = b
+	return b
 }
 
 // unframe returns the machine inside a frame.
 func unframe(frame []byte) []byte {
-	_, n := protowire.ConsumeVarint(frame[protowire.SizeTag(machinesField):])
-	return frame[protowire.SizeTag(machinesField)+n:]
+	tag := protowire.SizeTag(listMachines)
+	_, n := protowire.ConsumeVarint(frame[tag:])
+	return frame[tag+n:]
+}
+
+func appendRevision(b, revision []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, listRevision, protowire.BytesType), revision)
+}
+
+// appendHead appends tag and length of a field whose content follows.
+func appendHead(b []byte, field protowire.Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(size))
+}
+
+// appendText appends a string field; an empty one is not on the wire.
+func appendText(b []byte, field protowire.Number, v string) []byte {
+	if v == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), v)
+}
+
+func sizeText(field protowire.Number, v string) int {
+	if v == "" {
+		return 0
+	}
+	return protowire.SizeTag(field) + protowire.SizeBytes(len(v))
+}
+
+// sizeEntry is the size of a map entry, whose key and value are always there.
+func sizeEntry(k, v string) int {
+	return protowire.SizeTag(mapKey) + protowire.SizeBytes(len(k)) + protowire.SizeTag(mapValue) + protowire.SizeBytes(len(v))
 }
 
 // toProto shows a record as the wire does. Marks, operations and what is left
@@ -48,21 +155,17 @@ func toProto(rec *machine.Record) *pb.Machine {
 	if rec.Host != (machine.Host{}) {
 		m.Host = &pb.HostRef{Provider: rec.Host.Provider, Ref: rec.Host.Ref}
 	}
-	if o := rec.Offer; o != nil {
-		m.InstanceType, m.Zone = o.InstanceType, o.Zone
-		m.CapacityType = pb.CapacityType(o.Capacity)
-		m.PricePerHour, m.InterruptionProbability = o.PricePerHour, o.Interruption
-		m.Labels = o.Labels
-		m.Resources = &pb.Resources{Resources: o.Resources}
-		m.Allocatable = &pb.Resources{Resources: o.Allocatable}
+	if rec.Offer != nil {
+		setOffer(m, rec.Offer)
 	}
 	return m
 }
 
-// revisionField is MachineList.revision in provider.proto.
-const revisionField = 2
-
-func appendRevision(b, revision []byte) []byte {
-	b = protowire.AppendTag(b, revisionField, protowire.BytesType)
-	return protowire.AppendBytes(b, revision)
+func setOffer(m *pb.Machine, o *machine.Offer) {
+	m.InstanceType, m.Zone = o.InstanceType, o.Zone
+	m.CapacityType = pb.CapacityType(o.Capacity)
+	m.PricePerHour, m.InterruptionProbability = o.PricePerHour, o.Interruption
+	m.Labels = o.Labels
+	m.Resources = &pb.Resources{Resources: o.Resources}
+	m.Allocatable = &pb.Resources{Resources: o.Allocatable}
 }

@@ -27,10 +27,12 @@ import (
 	"bigfleet-providers/provider/internal/machine"
 )
 
+var framer Framer
+
 func records(n int) []machine.Record {
 	recs := make([]machine.Record, n)
 	for i := range recs {
-		recs[i] = machine.Record{
+		recs[i] = machine.Record{ // records of every shape: bare, bound, failed
 			ID: fmt.Sprint("m", i), State: machine.Configured, Cluster: "c", LastError: "",
 			Host:     machine.Host{Provider: "p", Ref: fmt.Sprint("z/", i)},
 			Metadata: map[string]string{"nul": "a\x00b", "": "", "control": "\x01\x7f"},
@@ -38,6 +40,16 @@ func records(n int) []machine.Record {
 				InstanceType: "DEV1-S", Zone: "z", Capacity: machine.OnDemand, PricePerHour: 0.01,
 				Resources: map[string]string{"cpu": "1"}, Labels: map[string]string{"l": "v"}, Allocatable: map[string]string{"cpu": "2"},
 			},
+		}
+	}
+	for i := range recs {
+		switch i % 4 {
+		case 1:
+			recs[i].Host, recs[i].Cluster, recs[i].Metadata = machine.Host{}, "", nil
+		case 2:
+			recs[i].Offer, recs[i].LastError = nil, "Create failed"
+		case 3:
+			recs[i].Host.Provider = ""
 		}
 	}
 	return recs
@@ -62,7 +74,7 @@ func (f *fixed) Start(_ context.Context, q machine.Request, blob []byte) (string
 func (f *fixed) Frame(id string) ([]byte, bool) {
 	for _, rec := range f.recs {
 		if rec.ID == id {
-			return Frame(&rec), true
+			return framer.Frame(&rec), true
 		}
 	}
 	return nil, false
@@ -75,7 +87,7 @@ func (f *fixed) Frames(_ []machine.State, limit int, since []byte) ([][]byte, []
 	}
 	var frames [][]byte
 	for _, rec := range recs {
-		frames = append(frames, Frame(&rec))
+		frames = append(frames, framer.Frame(&rec))
 	}
 	return frames, append([]byte("after "), since...)
 }
@@ -300,7 +312,7 @@ func BenchmarkFrame(b *testing.B) {
 	rec := records(1)[0]
 	b.ReportAllocs()
 	for b.Loop() {
-		Frame(&rec)
+		framer.Frame(&rec)
 	}
 }
 
@@ -309,7 +321,7 @@ func BenchmarkJoin(b *testing.B) {
 	var frames [][]byte
 	size := 0
 	for _, rec := range records(10_000) {
-		frames = append(frames, Frame(&rec))
+		frames = append(frames, framer.Frame(&rec))
 		size += len(frames[len(frames)-1])
 	}
 	src := make([]byte, size)

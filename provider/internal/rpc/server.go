@@ -19,7 +19,7 @@ type Lifecycle interface {
 	Start(ctx context.Context, q machine.Request, blob []byte) (operationID string, rec machine.Record, err error)
 }
 
-// Reader shows committed machines as the frames that Frame made of them.
+// Reader shows committed machines as the frames that a Framer made of them.
 type Reader interface {
 	// Frame returns one machine, false when there is none under the id.
 	Frame(id string) ([]byte, bool)
