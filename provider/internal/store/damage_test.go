@@ -165,8 +165,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		v := append(make([]byte, sumBytes), 0, 0, 0, schemaVersion+8)
-		return tx.Bucket([]byte(metaBucket)).Put([]byte(versionKey), sign(metaBucket, versionKey, v))
+		return putVersion(tx.Bucket([]byte(metaBucket)), 9)
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,11 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	statev1 "bigfleet-providers/proto/bigfleet/state/v1"
 )
@@ -23,9 +25,10 @@ import (
 // checksum (see seal); messages are those of bigfleet.state.v1.
 //
 //	meta
-//	├── version   schemaVersion, 4 bytes
+//	├── version   of this schema, 4 bytes
 //	├── instance  16 random bytes, made with the file
-//	└── head      Head: last revision given out, number of machines
+//	├── head      Head: last revision given out, number of machines
+//	└── restored  when a copy became this file, Unix nanoseconds, 8 bytes; missing if never
 //	machines
 //	└── <machine id>  Record, with marks, operations and binding: one key a decision
 //	marks
@@ -38,10 +41,8 @@ const (
 	versionKey  = "version"
 	instanceKey = "instance"
 	headKey     = "head"
+	restoredKey = "restored"
 )
-
-// schemaVersion grows when an older release could misread the file.
-const schemaVersion = 1
 
 // lockWait is how long Open waits for another process to let go of the file:
 // long enough for one that is about to exit, short enough to be noticed.
@@ -50,29 +51,47 @@ const lockWait = time.Second
 // recovery is what the operator of a damaged file can do.
 const recovery = "restore a copy of the file, or move it away and start again: machines are then adopted from their cloud tags"
 
-// file is the persister in a bbolt database. All methods but size belong to one
-// goroutine at a time.
+// file is the persister in a bbolt database. All methods but size and copyTo
+// belong to one goroutine at a time.
 type file struct {
-	db    *bbolt.DB
-	raw   *os.File
-	fresh bool
-	tx    int // id of the last transaction
-	bytes atomic.Int64
+	db       *bbolt.DB
+	raw      *os.File
+	dir      string // its folder
+	readOnly bool
+	fresh    bool
+	upgraded []uint64 // the schema versions that open led it through
+	tx       int      // id of the last transaction
+	bytes    atomic.Int64
 	// wedged says that a call into bbolt did not return: its locks may be held
 	// for ever, and only the descriptor can be closed.
-	wedged bool
+	wedged atomic.Bool
 }
 
-// openFile locks and opens the state file, or makes it.
-func openFile(path string) (*file, error) {
-	raw, err := os.OpenFile(path, os.O_RDWR, 0)
+// openFile locks and opens the state file, or makes it. One of an older schema
+// is upgraded.
+func openFile(path string, l ladder) (*file, error) {
+	f, err := openExisting(path, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
-		return createFile(path)
+		return createFile(path, l)
 	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.upgrade(l, path); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+// openExisting locks and opens a state file as it is. With os.O_RDONLY it takes
+// the lock that readers share.
+func openExisting(path string, flag int) (*file, error) {
+	// Without O_NONBLOCK a path that is no file could keep the open waiting.
+	raw, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, withoutPath(err)
 	}
-	f := &file{raw: raw}
+	f := &file{raw: raw, dir: filepath.Dir(path), readOnly: flag == os.O_RDONLY}
 	if err := f.open(path); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
@@ -87,8 +106,12 @@ func (f *file) open(path string) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("is not a regular file (%s)", info.Mode().Type())
 	}
-	if err := lock(f.raw, lockWait); err != nil {
+	if err := lock(f.raw, f.readOnly, lockWait); err != nil {
 		return err
+	}
+	// A restore puts another file into the place of the one it has locked.
+	if now, err := os.Stat(path); err != nil || !os.SameFile(info, now) {
+		return errors.New("was replaced while waiting for its lock; start again")
 	}
 	// Read it once from end to end: bbolt maps it with random access advice, and
 	// a cold start would otherwise wait for every page alone. Under the lock, or
@@ -112,6 +135,7 @@ func (f *file) openDB(path string) error {
 	err := f.guard(func() (err error) {
 		f.db, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout:  lockWait,
+			ReadOnly: f.readOnly,
 			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f.raw, nil },
 		})
 		return err
@@ -125,12 +149,12 @@ func (f *file) openDB(path string) error {
 // createFile makes the file under another name and links it into place: a
 // process that dies in between leaves no half-made state file behind, and one
 // that was made meanwhile is not replaced.
-func createFile(path string) (_ *file, err error) {
+func createFile(path string, l ladder) (_ *file, err error) {
 	raw, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
 	if err != nil {
 		return nil, fmt.Errorf("cannot be made: %w", withoutPath(err))
 	}
-	f := &file{raw: raw, fresh: true}
+	f := &file{raw: raw, dir: filepath.Dir(path), fresh: true}
 	defer func() {
 		err = errors.Join(err, os.Remove(raw.Name()))
 		if err != nil {
@@ -140,7 +164,7 @@ func createFile(path string) (_ *file, err error) {
 	if err := f.openDB(raw.Name()); err != nil {
 		return nil, err
 	}
-	if err := f.initialise(); err != nil {
+	if err := f.initialise(l.version()); err != nil {
 		return nil, fmt.Errorf("cannot be made: %w", err)
 	}
 	if err := os.Link(raw.Name(), path); err != nil {
@@ -164,7 +188,7 @@ func syncDir(dir string) error {
 }
 
 // initialise writes the schema into a new database.
-func (f *file) initialise() error {
+func (f *file) initialise(version uint64) error {
 	return f.db.Update(func(tx *bbolt.Tx) error {
 		meta, err := tx.CreateBucket([]byte(metaBucket))
 		if err != nil {
@@ -175,19 +199,23 @@ func (f *file) initialise() error {
 				return err
 			}
 		}
-		version := binary.BigEndian.AppendUint32(make([]byte, sumBytes), schemaVersion)
-		if err := meta.Put([]byte(versionKey), sign(metaBucket, versionKey, version)); err != nil {
+		if err := putVersion(meta, version); err != nil {
 			return err
 		}
-		instance := make([]byte, sumBytes+instanceBytes)
-		if _, err := rand.Read(instance[sumBytes:]); err != nil {
-			return err
-		}
-		if err := meta.Put([]byte(instanceKey), sign(metaBucket, instanceKey, instance)); err != nil {
+		if err := putInstance(meta); err != nil {
 			return err
 		}
 		return putHead(meta, 0, 0)
 	})
+}
+
+// putInstance gives the file a new instance id: cursors from before are foreign.
+func putInstance(meta *bbolt.Bucket) error {
+	instance := make([]byte, sumBytes+instanceBytes)
+	if _, err := rand.Read(instance[sumBytes:]); err != nil {
+		return err
+	}
+	return meta.Put([]byte(instanceKey), sign(metaBucket, instanceKey, instance))
 }
 
 func putHead(meta *bbolt.Bucket, revision uint64, machines int) error {
@@ -199,20 +227,70 @@ func putHead(meta *bbolt.Bucket, revision uint64, machines int) error {
 }
 
 // lock takes the file for this process; the lock goes with the process.
-func lock(f *os.File, wait time.Duration) error {
+// With shared, others may take it shared too.
+func lock(f *os.File, shared bool, wait time.Duration) error {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
+	}
 	deadline := time.Now().Add(wait)
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		switch {
 		case err == nil:
 			return nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
 			return fmt.Errorf("cannot be locked: %w", err)
 		case time.Now().After(deadline):
-			return fmt.Errorf("is locked by another process (waited %s): another provider runs on it, or an earlier one is still stopping; stop it first", wait)
+			return fmt.Errorf("%w%s (waited %s): another provider runs on it, or an earlier one is still stopping; stop it first", ErrLocked, holder(f), wait)
 		}
 		time.Sleep(lockWait / 20)
 	}
+}
+
+// ErrLocked is why a state file that another process has open is refused.
+var ErrLocked = errors.New("is locked by another process")
+
+// holder names the process that holds the lock, as far as the kernel tells.
+func holder(f *os.File) string {
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return ""
+	}
+	pid := flockHolder(string(locks), st.Dev, st.Ino)
+	if pid <= 0 { // none, or one outside this container
+		return ""
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return fmt.Sprintf(", pid %d", pid)
+	}
+	return fmt.Sprintf(", pid %d (%s)", pid, strings.TrimSpace(string(name)))
+}
+
+// flockHolder finds the holder of a lock in the text of /proc/locks, see
+// proc_locks(5); 0 if there is none.
+func flockHolder(locks string, dev, inode uint64) int {
+	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), inode)
+	for line := range strings.Lines(locks) {
+		// "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; waiters have "->".
+		f := strings.Fields(line)
+		if len(f) < 6 || f[1] != "FLOCK" || f[5] != want {
+			continue
+		}
+		if pid, err := strconv.Atoi(f[4]); err == nil {
+			return pid
+		}
+	}
+	return 0
 }
 
 // errDamaged marks what a restart does not mend.
@@ -237,14 +315,16 @@ func guard(call func() error) (err error) {
 // guard does the same for calls into bbolt, which leaves its locks held.
 func (f *file) guard(call func() error) error {
 	err := guard(call)
-	f.wedged = f.wedged || errors.Is(err, errDamaged)
+	if errors.Is(err, errDamaged) {
+		f.wedged.Store(true)
+	}
 	return err
 }
 
 func (f *file) size() int64 { return f.bytes.Load() }
 
 func (f *file) close() error {
-	if f.db != nil && !f.wedged {
+	if f.db != nil && !f.wedged.Load() {
 		return f.db.Close()
 	}
 	if err := f.raw.Close(); !errors.Is(err, fs.ErrClosed) { // bbolt may have closed it

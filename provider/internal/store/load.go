@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 
@@ -55,35 +54,24 @@ func read(tx *bbolt.Tx, s *Store) error {
 }
 
 func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
-	for _, b := range []string{metaBucket, machinesBucket, marksBucket} {
-		if tx.Bucket([]byte(b)) == nil {
-			return nil, fmt.Errorf("is another program's database, or damaged: bucket %q is missing; check the path, or %s", b, recovery)
-		}
-	}
-	meta := tx.Bucket([]byte(metaBucket))
-	value := func(key string) ([]byte, error) {
-		v, err := open(metaBucket, key, meta.Get([]byte(key)))
-		if err != nil {
-			return nil, damaged("meta record %q: %w", key, err)
-		}
-		return v, nil
-	}
-	// The version first: of a newer schema nothing else can be judged.
-	v, err := value(versionKey)
-	if err != nil {
-		return nil, err
-	}
-	if len(v) != 4 || binary.BigEndian.Uint32(v) != schemaVersion {
-		return nil, fmt.Errorf("has schema version %d, and this release reads version %d; run the release that wrote it, or a newer one", version(v), schemaVersion)
-	}
-	v, err = value(instanceKey)
+	v, err := metaValue(tx, instanceKey)
 	if err != nil {
 		return nil, err
 	}
 	if copy(s.instance[:], v) != instanceBytes {
 		return nil, damaged("its instance id has %d bytes and not %d", len(v), instanceBytes)
 	}
-	v, err = value(headKey)
+	if tx.Bucket([]byte(metaBucket)).Get([]byte(restoredKey)) != nil {
+		v, err := metaValue(tx, restoredKey)
+		if err != nil {
+			return nil, err
+		}
+		if len(v) != 8 {
+			return nil, damaged("meta record %q has %d bytes and not 8", restoredKey, len(v))
+		}
+		s.restored = fromNano(int64(binary.BigEndian.Uint64(v)))
+	}
+	v, err = metaValue(tx, headKey)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +82,13 @@ func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
 	return head, nil
 }
 
-// version reads a schema version that may be of another width.
-func version(v []byte) uint64 {
-	var n uint64
-	for _, b := range v {
-		n = n<<8 | uint64(b)
+// metaValue reads a record of the meta bucket, which must be there.
+func metaValue(tx *bbolt.Tx, key string) ([]byte, error) {
+	v, err := open(metaBucket, key, tx.Bucket([]byte(metaBucket)).Get([]byte(key)))
+	if err != nil {
+		return nil, damaged("meta record %q: %w", key, err)
 	}
-	return n
+	return v, nil
 }
 
 type loadedMachine struct {

@@ -16,6 +16,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,9 @@ type persister interface {
 	write(b *batch) error
 	size() int64
 	close() error
+	// copyTo writes a consistent copy; it may run beside the other methods.
+	copyTo(w io.Writer) error
+	folder() string
 }
 
 // errFull marks a failed write that certainly left the file as it was.
@@ -67,6 +71,7 @@ type Store struct {
 	disk     persister
 	fresh    bool
 	instance [instanceBytes]byte
+	restored time.Time
 
 	index index
 	marks markTable // the committer's own
@@ -119,7 +124,7 @@ func Open(o Options) (*Store, error) {
 		}
 	} else {
 		begin := time.Now()
-		f, err := openFile(o.Path)
+		f, err := openFile(o.Path, schema)
 		if err != nil {
 			return nil, fmt.Errorf("state file %s: %w", o.Path, err)
 		}
@@ -127,6 +132,9 @@ func Open(o Options) (*Store, error) {
 			return nil, fmt.Errorf("state file %s: %w", o.Path, errors.Join(err, f.close()))
 		}
 		s.disk, s.fresh = f, f.fresh
+		if len(f.upgraded) > 0 {
+			s.log.Warn("state file upgraded; earlier releases read the copy that was kept", "versions", f.upgraded, "copy", o.Path+".v*")
+		}
 		s.log.Info("state file loaded", "path", o.Path, "fresh", f.fresh, "machines", s.Size(),
 			"bytes", f.size(), "took", time.Since(begin).Round(time.Millisecond))
 	}
@@ -140,6 +148,9 @@ func (s *Store) Fresh() bool { return s.fresh }
 
 // Instance identifies the state: made with the file, or with a store in memory.
 func (s *Store) Instance() [16]byte { return s.instance }
+
+// Restored is when a copy was made this state by Restore; zero if it never was.
+func (s *Store) Restored() time.Time { return s.restored }
 
 // Done is closed when the store is broken: a write failed in a way that leaves
 // the state on disk unknown. Every later change is refused, so the process

@@ -1,0 +1,87 @@
+package lifecycle_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/lifecycle"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// TestRestoredState runs on a record that is older than the cloud: nothing that
+// is in use now may be lost over it.
+func TestRestoredState(t *testing.T) {
+	const hold = 24 * time.Hour
+	server := func(ref string) cloud.Instance {
+		return cloud.Instance{Ref: ref, MachineID: "m1", Zone: "z", Power: cloud.PowerRunning, Created: time.Now().Add(-time.Hour)}
+	}
+	set := func(t *testing.T, r *rig, state machine.State, cluster string) {
+		t.Helper()
+		_, err := r.store.Do(context.Background(), "m1", func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next := cur.Clone()
+			next.State, next.Cluster, next.Host = state, cluster, machine.Host{Provider: "p", Ref: "z/1"}
+			next.Metadata = map[string]string{"of": cluster}
+			return next, machine.Visible, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	restored := func(t *testing.T, state machine.State, cluster, tag string) *rig {
+		t.Helper()
+		r := newRig(t, func(o *lifecycle.Options) { o.Awaiting, o.RemovalsFrom = true, time.Now().Add(hold) })
+		r.stop()
+		set(t, r, state, cluster)
+		r.cloud.edit(func() {
+			in := server("z/1")
+			in.Cluster = tag
+			r.cloud.instances["z/1"] = in
+		})
+		r.start()
+		time.Sleep(time.Minute)
+		return r
+	}
+	for name, tt := range map[string]struct {
+		state     machine.State
+		bound     string
+		tag       string
+		wantState machine.State
+		want      string
+		metadata  bool
+	}{
+		"free in the copy, bound now":   {machine.Idle, "", "c2", machine.Configured, "c2", false},
+		"bound to another cluster now":  {machine.Configured, "c1", "c2", machine.Configured, "c2", false},
+		"bound in the copy, no tag now": {machine.Configured, "c1", "", machine.Configured, "c1", true},
+		"bound to the same cluster":     {machine.Configured, "c1", "c1", machine.Configured, "c1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := restored(t, tt.state, tt.bound, tt.tag)
+				rec := r.record("m1")
+				if rec.State != tt.wantState || rec.Cluster != tt.want || (len(rec.Metadata) > 0) != tt.metadata {
+					t.Errorf("got %+v", rec)
+				}
+				if in, err := r.cloud.Get(t.Context(), "z/1"); err != nil || in.Cluster != tt.want {
+					t.Errorf("the server: %+v, %v", in, err)
+				}
+			})
+		})
+	}
+	t.Run("servers that nobody claims are kept", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := restored(t, machine.Idle, "", "")
+			r.cloud.edit(func() { r.cloud.instances["z/2"] = server("z/2") })
+			time.Sleep(hold - 5*time.Minute)
+			if r.cloud.size() != 2 {
+				t.Fatal("removed while the restored state was not to be trusted")
+			}
+			time.Sleep(time.Hour)
+			if r.cloud.size() != 1 {
+				t.Error("never removed")
+			}
+		})
+	})
+}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"go.etcd.io/bbolt"
+)
+
+// ErrNoFile is why a store in memory has no copy.
+var ErrNoFile = errors.New("there is no state file: the state is in memory only")
+
+// Copy makes a consistent copy of the state file while changes go on. It is a
+// file without a name, at its start; the caller closes it.
+//
+// A reader of the copy may be as slow as it likes. Were it to read from the
+// database itself, it could keep all changes waiting: the file cannot grow while
+// a transaction reads it.
+func (s *Store) Copy() (*os.File, error) {
+	if s.disk == nil {
+		return nil, ErrNoFile
+	}
+	to, err := os.CreateTemp(s.disk.folder(), "state.copy-*")
+	if err != nil {
+		return nil, err
+	}
+	err = os.Remove(to.Name())
+	if err == nil {
+		err = s.disk.copyTo(to)
+	}
+	if err == nil {
+		_, err = to.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, to.Close())
+	}
+	return to, nil
+}
+
+func (f *file) copyTo(w io.Writer) error {
+	if f.wedged.Load() {
+		return errors.New("the state file is broken; restart the provider")
+	}
+	return f.guard(func() error {
+		return f.db.View(func(tx *bbolt.Tx) error {
+			_, err := tx.WriteTo(w)
+			return err
+		})
+	})
+}
+
+func (f *file) folder() string { return f.dir }
+
+// Backup copies the state file at path to dest, which must not exist. No
+// provider may run on it; one that does makes copies itself, see Copy. What was
+// written is verified before it appears under its name.
+func Backup(path, dest string) (*Contents, error) {
+	f, err := openExisting(path, os.O_RDONLY)
+	if err != nil {
+		return nil, at(path, err)
+	}
+	err = WriteBackup(dest, f.copyTo)
+	if err := errors.Join(err, f.close()); err != nil {
+		return nil, err
+	}
+	return Inspect(dest)
+}
+
+// WriteBackup writes a copy of a state file to dest, which must not exist:
+// under another name first, and only what Inspect finds whole gets its name.
+func WriteBackup(dest string, write func(io.Writer) error) error {
+	if _, err := os.Lstat(dest); err == nil {
+		return at(dest, errors.New("exists already; a backup never replaces another"))
+	}
+	err := writeFile(dest, func(to *os.File) error { return write(to) }, func(temp string) error {
+		if _, err := Inspect(temp); err != nil {
+			return err
+		}
+		return os.Link(temp, dest) // unlike a rename, it replaces nothing
+	})
+	if err != nil {
+		return at(dest, err)
+	}
+	return nil
+}
