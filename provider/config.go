@@ -36,6 +36,8 @@ type Config struct {
 	SeedCount int
 	Offerings string
 	State     string
+	// AdminSocket is the path of the Unix socket that serves backups; "" for none.
+	AdminSocket string
 
 	AccessKey    string
 	SecretKey    string
@@ -134,6 +136,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.Offerings, "offerings", "", "`file` with the offerings (JSON array); without it a built-in mix shares --seed-count")
 	f.IntVar(&c.SeedCount, "seed-count", 16, "`number` of slots that the built-in offerings share")
 	f.StringVar(&c.State, "state", "", "state `file`; without it everything is forgotten at exit, which only suits trials")
+	f.StringVar(&c.AdminSocket, "admin-socket", "", "`path` of a Unix socket on which root and this process's user can fetch a copy of the state file; empty turns it off")
 
 	f.StringVar(&c.AccessKey, "access-key", "", "Scaleway access `key` (env SCW_ACCESS_KEY, SCW_ACCESS_KEY_FILE)")
 	f.StringVar(&c.SecretKey, "secret-key", "", "Scaleway secret `key`; better not on the command line, where others see it (env SCW_SECRET_KEY, SCW_SECRET_KEY_FILE)")

@@ -158,6 +158,16 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	if err != nil {
 		return errors.Join(err, front.listener.Close(), grpcListener.Close())
 	}
+	var adminListener net.Listener
+	if cfg.AdminSocket != "" {
+		if adminListener, err = listenAdmin(ctx, cfg.AdminSocket); err != nil {
+			err = errors.Join(err, front.listener.Close(), grpcListener.Close())
+			if metricsListener != nil {
+				err = errors.Join(err, metricsListener.Close())
+			}
+			return err
+		}
+	}
 	log.Info("serving", "grpc", grpcListener.Addr().String(), "metrics", addrOf(metricsListener), "endpoint", params.Endpoint,
 		"machines", st.Size())
 
@@ -210,6 +220,11 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		}
 		parts = append(parts, part{"metrics", func(ctx context.Context) error {
 			return serveHTTP(ctx, metricsListener, telemetry.NewHandler(reg, ready), log)
+		}})
+	}
+	if adminListener != nil {
+		parts = append(parts, part{"admin socket", func(ctx context.Context) error {
+			return serveAdmin(ctx, adminListener, st, log)
 		}})
 	}
 	err = runParts(ctx, log, parts)

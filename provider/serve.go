@@ -115,7 +115,12 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 
 // serveHTTP serves a plain HTTP handler until ctx ends.
 func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, log *slog.Logger) error {
-	srv := &http.Server{
+	return serveServer(ctx, ln, newHTTPServer(h, log))
+}
+
+// newHTTPServer has limits on everything a client could drag out.
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -124,6 +129,9 @@ func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, log *slog.L
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+}
+
+func serveServer(ctx context.Context, ln net.Listener, srv *http.Server) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	select {

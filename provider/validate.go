@@ -48,6 +48,12 @@ func (c *Config) Validate() error {
 	if c.MetricsAddr != "" {
 		address("metrics-addr", c.MetricsAddr)
 	}
+	switch n := len(c.AdminSocket); {
+	case n > 0 && c.State == "":
+		fault("--admin-socket: set without --state; it serves copies of the state file")
+	case n > maxSocketPath:
+		fault("--admin-socket: the path has %d bytes, the limit is %d", n, maxSocketPath)
+	}
 	if !providerName.MatchString(c.Provider) {
 		fault("--provider: %q: want 1 to 40 of a-z, 0-9 and -, neither first nor last a -", c.Provider)
 	}
