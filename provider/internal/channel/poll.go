@@ -45,7 +45,11 @@ func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
 	}
 	h, parked := s.take(r, wait > 0)
 	if parked == nil {
-		s.finishPoll(w, r, h, resultEmpty)
+		reason := resultEmpty
+		if r.Context().Err() != nil {
+			reason = resultHangup
+		}
+		s.finishPoll(w, r, h, reason)
 		return
 	}
 	s.metrics.parked.Inc()
@@ -85,12 +89,20 @@ func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 		return nil, nil
 	}
 	news := b.sight(now)
+	have := r.Header.Get(command.HeaderHave)
+	if r.Context().Err() != nil || have != "" && b.reported != nil && b.reported.id == have {
+		// The host gave this poll up, to report, and it was overtaken by what the
+		// host sent since. The poll that is parked is the one that it waits on.
+		s.mu.Unlock()
+		s.tell(r, now, news)
+		return nil, nil
+	}
 	if b.offered != nil && !knows(now, b.offered.kind) {
 		s.refuseUnknownKind(b)
 	}
 	// A host that works on the command already waits for another one: it must not
 	// be handed the blob again and again.
-	fresh := b.offered != nil && b.offered.id != r.Header.Get(command.HeaderHave)
+	fresh := b.offered != nil && b.offered.id != have
 	switch {
 	case fresh:
 		handing := s.hand(b.offered)

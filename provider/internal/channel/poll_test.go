@@ -149,6 +149,43 @@ func TestNewerPollTakesOver(t *testing.T) {
 	})
 }
 
+// TestOvertakenPollTakesNothingOver: a host gives its poll up to report, and
+// polls again; the old poll may be served last. Were the new one ended for it,
+// the host would take us for a provider that parks no polls, and pause.
+func TestOvertakenPollTakesNothingOver(t *testing.T) {
+	for name, overtaken := range map[string]func(*http.Request) *http.Request{
+		"its end was seen": func(r *http.Request) *http.Request {
+			ctx, cancel := context.WithCancel(r.Context())
+			cancel()
+			return r.WithContext(ctx)
+		},
+		"it names a command that was reported": func(r *http.Request) *http.Request {
+			r.Header.Set(command.HeaderHave, "op-1")
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				end := h.deliver(t.Context(), configure("m-1", "op-1"))
+				synctest.Wait()
+				wantCommand(t, h.poll("m-1", "&wait=60"), "op-1")
+				acked := h.background(h.ackRequest("m-1", ackBody(t, okAck("op-1"))))
+				(<-end).Confirm(nil)
+				wantStatus(t, <-acked, http.StatusOK)
+
+				current := h.background(h.pollRequest("m-1", "&wait=60"))
+				synctest.Wait()
+				wantStatus(t, h.do(overtaken(h.pollRequest("m-1", "&wait=60"))), http.StatusNoContent)
+				next := h.deliver(t.Context(), drain("m-1", "op-2"))
+				wantCommand(t, <-current, "op-2")
+				h.Forget("m-1")
+				<-next
+			})
+		})
+	}
+}
+
 func TestHungUpPollLeavesTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
