@@ -143,6 +143,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		// The fake's calls cost our own processors: more of them at once than
 		// there are would only keep the shards' calls waiting.
 		o.MaxCloudSteps = runtime.GOMAXPROCS(0)
+		o.Pace.CallsFirst = true
 	}
 	engine := lifecycle.New(o)
 	slots := &slotSource{cfg: cfg, catalog: back.catalog, engine: engine, log: log}

@@ -213,17 +213,16 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
 }
 
 const (
-	crowd      = 8 // calls at once from which steps step back
 	yieldPause = 5 * time.Millisecond
 	yieldTimes = 20
 )
 
-// yield lets a crowd of calls go first, for a tenth of a second at most: they
-// have callers, a step has none. The step keeps its token meanwhile, or the
-// steps behind it would go instead.
+// yield lets calls go first, for a tenth of a second at most: they have
+// callers, a step has none. The step keeps its token meanwhile, or the steps
+// behind it would go instead.
 func (e *Engine) yield(ctx context.Context) {
 	for range yieldTimes {
-		if e.calls.Load() < crowd || !sleep(ctx, yieldPause) {
+		if !e.o.Pace.CallsFirst || e.calls.Load() == 0 || !sleep(ctx, yieldPause) {
 			return
 		}
 	}

@@ -46,9 +46,12 @@ type Timeouts struct {
 
 // Pace is how fast the engine repeats itself.
 type Pace struct {
-	RetryMin  time.Duration // first pause after a failed step
-	RetryMax  time.Duration // longest pause
-	TagBudget time.Duration // how long an operation waits for its cluster tag before reconcile takes over
+	RetryMin time.Duration // first pause after a failed step
+	RetryMax time.Duration // longest pause
+	// CallsFirst makes cloud steps wait a little while calls are being decided:
+	// for clouds whose calls cost our own processors.
+	CallsFirst bool
+	TagBudget  time.Duration // how long an operation waits for its cluster tag before reconcile takes over
 }
 
 // Options are what an engine is made of. All fields but the last group are
