@@ -86,7 +86,7 @@ func (e *Engine) blobWaitOf(operationID string) *blobWait {
 func (e *Engine) offerBlob(op *machine.Operation, outcome machine.Outcome, blob []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if outcome != machine.Started && !e.driving[driverOf(op)] {
+	if outcome != machine.Started && !e.driving[op.ID] {
 		return // it ended in the meantime; nobody would drop the blob again
 	}
 	w := e.blobWaitOf(op.ID)

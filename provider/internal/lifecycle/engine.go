@@ -26,6 +26,8 @@ type Store interface {
 	Do(ctx context.Context, id string, m machine.Mutation) (machine.Record, error)
 	// DoLater commits a mutation that can wait for others to share its cost.
 	DoLater(ctx context.Context, id string, m machine.Mutation) (machine.Record, error)
+	// Record returns one committed record.
+	Record(id string) (machine.Record, bool)
 	// Records walks a snapshot of all records until yield returns false.
 	Records(yield func(machine.Record) bool)
 }
@@ -110,7 +112,7 @@ type Engine struct {
 	running  context.Context // nil until Run, and again once it stops
 	resumed  bool            // every operation of the store has its driver
 	work     sync.WaitGroup  // every driver and teardown
-	driving  map[string]bool // names of drivers and teardowns, waiting ones too
+	driving  map[string]bool // operation ids with a driver or in a lane, and names of other work
 	lanes    map[machine.Kind]*lane
 	blobs    map[string]*blobWait
 	awaiting bool

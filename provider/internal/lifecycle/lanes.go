@@ -12,8 +12,12 @@ import (
 type lane struct {
 	limit   int
 	driven  int
-	waiting []machine.Record
+	waiting []ticket
 }
+
+// ticket is an operation that waits; its record stays where it is, in the
+// store.
+type ticket struct{ machine, operation string }
 
 // maxDriven bounds the operations of each other kind that are driven at a time.
 // They mostly wait for hosts.
@@ -31,49 +35,50 @@ func lanes(maxCreates int) map[machine.Kind]*lane {
 }
 
 // next takes the oldest waiting operation.
-func (l *lane) next() (machine.Record, bool) {
+func (l *lane) next() (ticket, bool) {
 	if len(l.waiting) == 0 {
 		l.waiting = nil // give a long queue's memory back
-		return machine.Record{}, false
+		return ticket{}, false
 	}
-	rec := l.waiting[0]
-	l.waiting[0] = machine.Record{}
+	t := l.waiting[0]
+	l.waiting[0] = ticket{}
 	l.waiting = l.waiting[1:]
-	return rec, true
+	return t, true
 }
-
-func driverOf(op *machine.Operation) string { return "operation " + op.ID }
 
 // launch drives the record's operation, now or when its lane has room. It does
 // nothing when the engine does not run: the next one resumes the operation.
 func (e *Engine) launch(rec machine.Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	name := driverOf(rec.Op)
-	if e.running == nil || e.running.Err() != nil || e.driving[name] {
+	if e.running == nil || e.running.Err() != nil || e.driving[rec.Op.ID] {
 		return
 	}
-	e.driving[name] = true
+	e.driving[rec.Op.ID] = true
+	t := ticket{machine: rec.ID, operation: rec.Op.ID}
 	l := e.lanes[rec.Op.Kind]
 	if l.driven >= l.limit {
-		l.waiting = append(l.waiting, rec)
+		l.waiting = append(l.waiting, t)
 		return
 	}
 	l.driven++
-	e.spawn(e.running, l, rec)
+	e.spawn(e.running, l, t)
 }
 
 // spawn starts a driver, which goes on with what waits in its lane. It is
 // called with e.mu held.
-func (e *Engine) spawn(ctx context.Context, l *lane, rec machine.Record) {
+func (e *Engine) spawn(ctx context.Context, l *lane, t ticket) {
 	e.work.Go(func() {
 		for more := true; more; {
-			if ctx.Err() == nil {
+			// Only a driver ends an operation, so the record still has it; unless it
+			// was settled before this process had it to drive.
+			rec, ok := e.o.Store.Record(t.machine)
+			if ok && rec.Op != nil && rec.Op.ID == t.operation && ctx.Err() == nil {
 				e.drive(ctx, rec)
 			}
 			e.mu.Lock()
-			delete(e.driving, driverOf(rec.Op))
-			if rec, more = l.next(); !more {
+			delete(e.driving, t.operation)
+			if t, more = l.next(); !more {
 				l.driven--
 			}
 			e.mu.Unlock()

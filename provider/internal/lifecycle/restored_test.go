@@ -41,7 +41,7 @@ func TestRestoredState(t *testing.T) {
 			r.cloud.instances["z/1"] = in
 		})
 		r.start()
-		time.Sleep(time.Minute)
+		time.Sleep(90 * time.Second) // two passes
 		return r
 	}
 	for name, tt := range map[string]struct {

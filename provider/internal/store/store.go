@@ -274,3 +274,9 @@ func (s *Store) Records(yield func(machine.Record) bool) {
 		}
 	}
 }
+
+// Record returns the committed record of a machine.
+func (s *Store) Record(id string) (machine.Record, bool) {
+	rec, _, ok := s.index.get(id)
+	return rec, ok
+}
