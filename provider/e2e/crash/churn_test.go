@@ -23,6 +23,10 @@ import (
 // takes, so that only a machine that nobody drives reaches it.
 const actWithin = 90 * time.Second
 
+// lostAnswers is how many of a hundred calls that change the cloud are carried
+// out and never answered.
+const lostAnswers = 2
+
 // churn walks machines through their lives, whatever becomes of the provider,
 // and writes down what was acknowledged.
 type churn struct {
@@ -69,6 +73,12 @@ func newChurn(w *world) *churn {
 	c := &churn{
 		world: w, stop: make(chan struct{}), broken: make(chan error, 1),
 		owners: map[string]string{}, counts: map[kind]int{}, mirror: newMirror(),
+	}
+	for _, route := range changing {
+		w.cloud.Inject(fakecloud.Fault{
+			Route: route, Times: -1, Commit: true, Hangup: true,
+			Match: func(fakecloud.Request) bool { return rand.N(100) < lostAnswers },
+		})
 	}
 	w.cloud.Inject(fakecloud.Fault{
 		Route: fakecloud.RouteServerAction, Times: -1, Reply: fakecloud.OutOfStock("DEV1-S"),

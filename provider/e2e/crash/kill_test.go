@@ -1,13 +1,15 @@
 package crash
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,18 +17,18 @@ import (
 )
 
 const (
-	// killsEnv asks for a longer run than the default.
-	killsEnv     = "BIGFLEET_CRASH_KILLS"
-	defaultKills = 48
-	churnSlots   = 8
-	// aimWithin is how long a kill waits for its moment, aims how often it is
-	// tried; some moments need a machine that fails.
-	aimWithin = 8 * time.Second
-	aims      = 3
+	// killsEnv asks for a number of kills; without it each moment has one.
+	killsEnv   = "BIGFLEET_CRASH_KILLS"
+	churnSlots = 8
+	// comeWithin is how long a kill waits for the next of its moments.
+	comeWithin = 30 * time.Second
+	// committed is what the fake cloud needs to carry a call out.
+	committed = 10 * time.Millisecond
 	// quiesceEvery is how many kills lie between two comparisons with the cloud.
 	quiesceEvery = 50
-	// scarcity is how many of a hundred power-ons find no hardware.
-	scarcity = 8
+	// scarce is how many of a hundred power-ons find no hardware, while the
+	// teardown that follows is waited for.
+	scarce = 20
 )
 
 // steps are all that the provider logs as begun, by the kind of work.
@@ -40,16 +42,24 @@ var steps = map[string][]string{
 
 var stepBegins = regexp.MustCompile(`msg="step begins".* kind=(\S+) .*step=(\S+)`)
 
-// aim is the moment of one kill.
-type aim struct {
-	name string
-	// kind and step name a line of the log; or route a call to the cloud, whose
-	// work was done (committed) or not when the provider dies; or neither, for
-	// any moment.
+// moment is when a provider is killed.
+type moment struct {
+	// kind and step name a line of the log; or route names a call to the cloud,
+	// whose work is done (committed) or not when the provider dies.
 	kind, step string
 	route      string
 	committed  bool
-	delay      time.Duration
+}
+
+func (m moment) String() string {
+	switch {
+	case m.step != "":
+		return m.kind + "/" + m.step
+	case m.committed:
+		return m.route + ", done"
+	default:
+		return m.route + ", not done"
+	}
 }
 
 // changing are the calls by which a provider changes its cloud.
@@ -58,130 +68,141 @@ var changing = []string{
 	fakecloud.RouteDeleteUserData, fakecloud.RouteUpdateBlockVolume, fakecloud.RouteDeleteBlockVolume,
 }
 
-// moments are n moments to kill at: each step, each call that changes the cloud
-// before and after its work, and as many at random; then all again, each a
-// little later.
-func moments(n int) []aim {
-	var all []aim
-	for round := 0; len(all) < n; round++ {
-		var next []aim
-		for kind, names := range steps {
-			for _, step := range names {
-				next = append(next, aim{name: kind + "/" + step, kind: kind, step: step, delay: time.Duration(rand.N(round*3+1)) * time.Millisecond})
-			}
+func moments() map[moment]bool {
+	all := map[moment]bool{}
+	for kind, names := range steps {
+		for _, step := range names {
+			all[moment{kind: kind, step: step}] = true
 		}
-		for _, route := range changing {
-			for _, committed := range []bool{true, false} {
-				next = append(next, aim{name: fmt.Sprintf("%s, committed %v", route, committed), route: route, committed: committed})
-			}
-		}
-		slices.SortFunc(next, func(a, b aim) int { return rand.IntN(3) - 1 })
-		if round > 0 {
-			for range next {
-				next = append(next, aim{name: "any", delay: rand.N(time.Second)})
-			}
-		}
-		all = append(all, next...)
 	}
-	return all[:n]
+	for _, route := range changing {
+		all[moment{route: route, committed: true}] = true
+		all[moment{route: route}] = true
+	}
+	return all
 }
 
-// kill waits for the moment and kills the provider. It reports false when the
-// moment did not come.
-func (a aim) kill(c *churn, p *process) bool {
-	struck := make(chan struct{})
-	var once atomic.Bool
-	strike := func() {
-		if once.CompareAndSwap(false, true) {
-			close(struck)
-			go func() {
-				time.Sleep(a.delay)
-				p.signalKill()
-			}()
-		}
+// killer kills one provider at the first of several moments.
+type killer struct {
+	delay time.Duration // after the moment
+	p     *process
+
+	mu     sync.Mutex
+	waits  map[moment]bool
+	struck chan moment // holds the one that came
+}
+
+func (k *killer) strike(m moment) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.waits[m] {
+		return false
 	}
-	c.scarce.Store(scarcity)
-	if a.kind == "Discard" {
-		c.scarce.Store(100)
+	k.waits = nil
+	k.struck <- m
+	delay := k.delay
+	if m.committed {
+		delay = committed // the call is about to be carried out
 	}
-	defer c.scarce.Store(scarcity)
-	switch {
-	case a.step != "":
-		watch := func(line string) {
-			if m := stepBegins.FindStringSubmatch(line); m != nil && m[1] == a.kind && m[2] == a.step {
-				strike()
+	if delay == 0 {
+		k.p.signalKill()
+		return true
+	}
+	time.AfterFunc(delay, k.p.signalKill)
+	return true
+}
+
+// kill waits for one of the moments, kills the provider at it, and returns it.
+func (c *churn) kill(p *process, waits map[moment]bool, delay time.Duration) (moment, error) {
+	k := &killer{delay: delay, p: p, waits: maps.Clone(waits), struck: make(chan moment, 1)}
+	watch := func(line string) {
+		if m := stepBegins.FindStringSubmatch(line); m != nil {
+			if !slices.Contains(steps[m[1]], m[2]) {
+				c.fault(fmt.Errorf("no kill is aimed at step %q of %s", m[2], m[1]))
 			}
+			k.strike(moment{kind: m[1], step: m[2]})
 		}
-		c.watch.Store(&watch)
-		defer c.watch.Store(nil)
-	case a.route != "":
+	}
+	c.watch.Store(&watch)
+	defer c.watch.Store(nil)
+	torn := 0
+	for m := range waits {
+		if m.kind == "Discard" {
+			torn++
+		}
+		if m.route == "" {
+			continue
+		}
 		// The call is held, with its work done or not, until the provider is dead.
-		a.delay = 5 * time.Millisecond
 		defer c.cloud.Inject(fakecloud.Fault{
-			Route: a.route, Commit: a.committed, Delay: aimWithin,
-			Match: func(fakecloud.Request) bool { strike(); return true },
+			Route: m.route, Commit: m.committed, Delay: comeWithin,
+			Match: func(fakecloud.Request) bool { return k.strike(m) },
 		})()
+	}
+	switch torn {
+	case 0:
+		c.scarce.Store(0)
+	case len(waits):
+		c.scarce.Store(100)
 	default:
-		strike()
+		c.scarce.Store(scarce)
 	}
 	select {
-	case <-struck:
+	case m := <-k.struck:
 		<-p.done
-		return true
+		return m, nil
 	case <-p.done:
-		return true // by itself, which the caller finds out
-	case <-time.After(aimWithin):
-		return false
+		return moment{}, errors.New("the provider ended by itself")
+	case err := <-c.broken:
+		return moment{}, err
+	case <-time.After(comeWithin):
+		return moment{}, fmt.Errorf("none of these came within %s: %v", comeWithin, slices.Collect(maps.Keys(waits)))
 	}
 }
 
 // TestKills kills the provider again and again while machines are walked
-// through their lives.
+// through their lives: once at each moment, and in a longer run at each again,
+// a little later, and between them at any time.
 func TestKills(t *testing.T) {
-	n := defaultKills
+	left := moments()
+	n := len(left)
 	if text := os.Getenv(killsEnv); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
 			t.Fatalf("%s: %v", killsEnv, err)
 		}
 	}
-	w := newWorld(t, churnSlots)
-	c := newChurn(w)
-	p := w.run()
+	c := newChurn(newWorld(t, churnSlots))
+	p := c.run()
 	c.begin()
 	began := time.Now()
-	kills, missed := 0, 0
-	for _, a := range moments(n) {
-		hit := false
-		for range aims {
-			if hit = a.kill(c, p); hit {
-				break
-			}
+	for i, round := 1, 0; i <= n; i++ {
+		if len(left) == 0 {
+			left = moments()
+			round++
 		}
-		if !hit {
-			missed++
-			t.Logf("%s: the moment did not come", a.name)
-			continue
+		at := "any time"
+		if round > 0 && i%2 == 0 {
+			time.Sleep(rand.N(time.Second))
+			p.kill()
+		} else {
+			m, err := c.kill(p, left, time.Duration(rand.N(5*round+1))*time.Millisecond)
+			if err != nil {
+				t.Fatalf("kill %d: %v\nlog:\n%s", i, err, p.log())
+			}
+			delete(left, m)
+			at = m.String()
 		}
 		if !p.killed() {
-			t.Fatalf("the provider ended by itself (%s):\n%s", p.cmd.ProcessState, p.log())
+			t.Fatalf("kill %d: the provider ended by itself (%s):\n%s", i, p.cmd.ProcessState, p.log())
 		}
-		kills++
 		before := p
-		p = w.run()
+		p = c.run()
 		if err := c.audit(); err != nil {
-			t.Fatalf("after kill %d, at %s:\n%v\nlog before:\n%s\nlog after:\n%s", kills, a.name, err, before.log(), p.log())
+			t.Fatalf("kill %d, at %s: %v\nlog before:\n%s\nlog after:\n%s", i, at, err, before.log(), p.log())
 		}
-		select {
-		case err := <-c.broken:
-			t.Fatalf("after kill %d, at %s:\n%v\nlog:\n%s", kills, a.name, err, p.log())
-		default:
-		}
-		if kills%quiesceEvery == 0 {
+		if i%quiesceEvery == 0 {
 			c.quiesce()
-		}
-		if t.Failed() {
-			return
 		}
 	}
 	c.scarce.Store(0)
@@ -192,8 +213,5 @@ func TestKills(t *testing.T) {
 	default:
 	}
 	c.quiesce()
-	if missed > n/10 {
-		t.Errorf("%d of %d moments did not come", missed, n)
-	}
-	t.Logf("%d kills in %s; transitions that ended meanwhile: %v", kills, time.Since(began).Round(time.Second), c.counts)
+	t.Logf("%d kills in %s; transitions that ended meanwhile: %v", n, time.Since(began).Round(time.Second), c.counts)
 }
