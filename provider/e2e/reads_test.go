@@ -12,7 +12,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/proto"
@@ -352,6 +354,40 @@ func TestHealthAndReflection(t *testing.T) {
 	without := startProvider(t, environment(), nil, "--use-fake-backend", "--provider=certify", "--reflection=false")
 	_, err = services(without)
 	wantCode(t, "reflection that is off", err, codes.Unimplemented)
+}
+
+// TestCompressedCalls: a client may compress. The refusal of a server that
+// cannot would be UNIMPLEMENTED, which means something else on this service.
+func TestCompressedCalls(t *testing.T) {
+	t.Parallel()
+	p := startProvider(t, environment(), nil, "--use-fake-backend", "--provider=certify", "--seed-count=500")
+	want := p.list()
+	got, err := p.List(t.Context(), &pb.ListFilter{}, grpc.UseCompressor(gzip.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("plain and compressed lists differ (-plain +compressed):\n%s", diff)
+	}
+	if _, err := p.Create(t.Context(), &pb.CreateRequest{MachineId: want.GetMachines()[0].GetId()}, grpc.UseCompressor(gzip.Name)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReconcileMovesNothing: passes over the inventory that find nothing new
+// move no revision.
+func TestReconcileMovesNothing(t *testing.T) {
+	t.Parallel()
+	p := startProvider(t, environment(), nil, "--use-fake-backend", "--provider=certify", "--reconcile-interval=1s")
+	id := p.machines(1)[0]
+	p.must("Create", id, token{}, idle)
+	p.must("Configure", id, token{}, configured)
+	passes := func() float64 { return p.counter(t, `bigfleet_reconciles_total{result="complete"}`) }
+	before, done := p.list(), passes()
+	await(t, "two more passes", func() bool { return passes() >= done+2 })
+	if diff := cmp.Diff(before, p.list(), protocmp.Transform()); diff != "" {
+		t.Errorf("the passes changed the list (-before +after):\n%s", diff)
+	}
 }
 
 // TestUnknownFields: a newer client may send fields that this version does not

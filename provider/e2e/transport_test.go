@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -348,8 +349,8 @@ func TestShardIdentity(t *testing.T) {
 			_, err := p.call("Create", "nobody-Create", token{"z", 0, 0})
 			wantCode(t, "another shard_id", err, denied)
 			refusals++
-			if got := p.metric(t, "bigfleet_rpc_denied_total"); got != fmt.Sprint(refusals) {
-				t.Errorf("%s refusals are counted, want %d", got, refusals)
+			if got := p.counter(t, "bigfleet_rpc_denied_total"); got != float64(refusals) {
+				t.Errorf("%v refusals are counted, want %d", got, refusals)
 			}
 			p.line(`"call refused".*code=PermissionDenied`)
 		})
@@ -375,13 +376,18 @@ func (p *provider) scrape(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// metric returns the value of a metric without labels.
-func (p *provider) metric(t *testing.T, name string) string {
+// counter returns the value of a metric, by its name and labels as they are
+// printed.
+func (p *provider) counter(t *testing.T, series string) float64 {
 	t.Helper()
 	_, body := p.scrape(t, "/metrics")
-	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(body)
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(body)
 	if m == nil {
-		t.Fatalf("no metric %s", name)
+		t.Fatalf("no metric %s", series)
 	}
-	return m[1]
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
