@@ -13,9 +13,9 @@ import (
 type Contents struct {
 	Version  uint64 // of the schema, as found
 	Instance [16]byte
-	Restored time.Time // when a copy became this file; zero if it never was
-	Revision uint64    // the last one given out
-	Bytes    int64
+	Restored time.Time        // when a copy became this file; zero if it never was
+	Revision uint64           // the last one given out
+	Bytes    int64            // in use
 	Machines []machine.Record // the longest unchanged first
 	// Unknown are the fencing marks of ids that no machine has.
 	Unknown map[string]map[string]machine.Mark

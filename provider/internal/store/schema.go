@@ -25,6 +25,9 @@ type ladder []upgrade
 // could misread the file: fields that it may ignore need none.
 var schema = ladder{}
 
+// SchemaVersion is the version of state files that this release writes.
+func SchemaVersion() uint64 { return schema.version() }
+
 func (l ladder) version() uint64 { return firstVersion + uint64(len(l)) }
 
 // from returns the steps that lead from a version to this release's, or why

@@ -1,0 +1,109 @@
+package operator
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+)
+
+// maxAnswer bounds what is received at once. A List of 100,000 machines has
+// about 35 MB, far above gRPC's own limit.
+const maxAnswer = 512 << 20
+
+// callTimeout bounds one call; none of them waits for a cloud.
+const callTimeout = 30 * time.Second
+
+// connection is how a provider is reached.
+type connection struct {
+	addr          string
+	ca, cert, key string
+	serverName    string
+	insecure      bool
+}
+
+func (c *connection) declare(f *pflag.FlagSet) {
+	f.StringVar(&c.addr, "addr", "127.0.0.1:9000", "`address` of the provider's gRPC port")
+	f.StringVar(&c.ca, "tls-ca", "", "PEM `file`: the CA that the provider's certificate must chain to (default: the system's)")
+	f.StringVar(&c.cert, "tls-cert", "", "PEM `file`: the certificate to present (mTLS)")
+	f.StringVar(&c.key, "tls-key", "", "PEM `file`: its key")
+	f.StringVar(&c.serverName, "tls-server-name", "", "`name` in the provider's certificate, where it differs from --addr")
+	f.BoolVar(&c.insecure, "insecure", false, "plaintext, for a provider without --tls-cert")
+}
+
+// check judges the flags and reports every fault at once.
+func (c *connection) check() error {
+	var errs []error
+	if _, _, err := net.SplitHostPort(c.addr); err != nil {
+		errs = append(errs, fmt.Errorf("--addr: %q is not host:port, such as 127.0.0.1:9000", c.addr))
+	}
+	if c.insecure && (c.ca != "" || c.cert != "" || c.key != "" || c.serverName != "") {
+		errs = append(errs, errors.New("--insecure: contradicts --tls-ca, --tls-cert, --tls-key and --tls-server-name; leave it out for TLS"))
+	}
+	if (c.cert == "") != (c.key == "") {
+		errs = append(errs, errors.New("--tls-cert and --tls-key: only one is set; they are needed together"))
+	}
+	return errors.Join(errs...)
+}
+
+// dial makes a client; it connects at the first call. The caller closes it.
+func (c *connection) dial() (*client, error) {
+	creds, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(c.addr, grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, fmt.Errorf("--addr %s: %w", c.addr, err)
+	}
+	return &client{pb.NewCapacityProviderClient(conn), conn, c}, nil
+}
+
+func (c *connection) credentials() (credentials.TransportCredentials, error) {
+	if c.insecure {
+		return insecure.NewCredentials(), nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName}
+	var errs []error
+	if c.ca != "" {
+		content, err := os.ReadFile(c.ca)
+		cfg.RootCAs = x509.NewCertPool()
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("--tls-ca: %w", err))
+		case !cfg.RootCAs.AppendCertsFromPEM(content):
+			errs = append(errs, fmt.Errorf("--tls-ca %s: holds no PEM certificate", c.ca))
+		}
+	}
+	if c.cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--tls-cert and --tls-key: %w", err))
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
+// client is a provider as a client sees it.
+type client struct {
+	pb.CapacityProviderClient
+	conn *grpc.ClientConn
+	how  *connection
+}
+
+func (c *client) close() error { return c.conn.Close() }

@@ -1,0 +1,109 @@
+package operator
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// explain makes an error of a call out of its status: what was asked, what came
+// back, and what the operator can do. nil stays nil.
+func (c *connection) explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	text := s.Message()
+	if s.Code() == codes.Unavailable {
+		text = withoutWrapping(text)
+	}
+	if advice := c.advice(s.Code(), text); advice != "" {
+		return fmt.Errorf("%s: %s: %s\n%s", what, codeName(s.Code()), text, advice)
+	}
+	return fmt.Errorf("%s: %s: %s", what, codeName(s.Code()), text)
+}
+
+// codeName is a code as the protocol's documents write it.
+func codeName(c codes.Code) string {
+	var b strings.Builder
+	for i, r := range c.String() {
+		if i > 0 && r >= 'A' && r <= 'Z' && c != codes.OK {
+			b.WriteByte('_')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToUpper(b.String())
+}
+
+// withoutWrapping drops the layers that gRPC puts around a failed connection.
+func withoutWrapping(text string) string {
+	for _, layer := range []string{"connection error: desc = ", "transport: ", "Error while dialing: "} {
+		text = strings.TrimPrefix(strings.Trim(text, `"`), layer)
+	}
+	return strings.Trim(text, `"`)
+}
+
+// advice says what an operator can do about a failed call; "" when the message
+// says it all.
+func (c *connection) advice(code codes.Code, text string) string {
+	switch code {
+	case codes.FailedPrecondition:
+		return "The provider has accepted a newer fencing token for this shard and machine, and changed nothing. " +
+			"If it came from an earlier run of yours, give a greater --epoch; if it came from a shard of BigFleet, give a --shard of your own. " +
+			"If you expected neither, two processes act as one shard: find the other one."
+	case codes.Aborted:
+		return "Another transition is under way. Watch it with capacityctl watch, and try again when it has settled."
+	case codes.NotFound:
+		return "capacityctl list shows the ids. The id of a failed machine disappears once it was cleaned up."
+	case codes.PermissionDenied:
+		return "The client certificate does not allow this call. A bigfleet://shard/ID certificate may drive machines as --shard ID; bigfleet://readonly and bigfleet://admin may only read."
+	case codes.Unimplemented:
+		return "Either this substrate cannot do it, or --addr " + c.addr + " is no capacity provider."
+	case codes.DeadlineExceeded:
+		return "The provider did not answer in time. A call that changes something may have been accepted all the same: capacityctl get shows it, and the same call again is a replay."
+	case codes.Unavailable:
+		return c.unreachable(text)
+	default:
+		return ""
+	}
+}
+
+// unreachable tells the usual reasons for a connection that does not come about
+// from the words of the TLS and network code, which has no codes for them.
+func (c *connection) unreachable(text string) string {
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if strings.Contains(text, p) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("connection refused"):
+		return "Nothing listens on " + c.addr + ". Is the provider running, and is this its --addr?"
+	case has("no such host", "i/o timeout", "no route to host", "network is unreachable"):
+		return "The host of " + c.addr + " cannot be reached. Check --addr and the network."
+	case has("first record does not look like a TLS handshake"):
+		return "The provider speaks plaintext on " + c.addr + ". Give --insecure, or start it with --tls-cert and --tls-key."
+	case has("signed by unknown authority", "not trusted", "certificate is not standards compliant"):
+		return "The provider's certificate does not chain to a CA that is trusted here. Give its CA with --tls-ca."
+	case has("certificate is valid for", "doesn't contain any IP SANs", "not valid for any names"):
+		return "The provider's certificate is for another name. Use that name in --addr, or give it with --tls-server-name."
+	case has("expired or is not yet valid"):
+		return "A certificate is out of date, or this host's clock is wrong."
+	case has("certificate required"):
+		return "The provider wants a client certificate. Give one with --tls-cert and --tls-key."
+	case has("bad certificate", "unknown certificate authority", "unknown_ca", "certificate unknown"):
+		return "The provider does not accept the client certificate. It must chain to the provider's --tls-ca."
+	case c.insecure && has("server preface", "EOF", "connection reset"):
+		return "The connection was closed at once: the provider most likely speaks TLS. Leave --insecure out, and give its CA with --tls-ca."
+	default:
+		return "The provider is starting or stopping, or cannot write its state. Nothing was changed; try again, and look at its log and /readyz."
+	}
+}

@@ -1,0 +1,125 @@
+package operator
+
+import (
+	"time"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// record is a machine's record as JSON. It names what it shows field by field,
+// so that a field that is added to the records, a secret perhaps, does not show
+// by itself.
+type record struct {
+	ID        string            `json:"id"`
+	Slot      string            `json:"slot,omitempty"`
+	State     string            `json:"state"`
+	Since     *time.Time        `json:"since,omitempty"`
+	Revision  uint64            `json:"revision,omitempty"`
+	Offer     *offer            `json:"offer,omitempty"`
+	Host      *host             `json:"host,omitempty"`
+	Cluster   string            `json:"cluster,omitempty"`
+	Metadata  map[string]string `json:"shard_metadata,omitempty"`
+	LastError string            `json:"last_error,omitempty"`
+	Marks     map[string]mark   `json:"marks,omitempty"`
+	History   map[string]string `json:"history,omitempty"`
+	Operation *operation        `json:"operation,omitempty"`
+	Leftover  *leftover         `json:"leftover,omitempty"`
+	Retired   bool              `json:"retired,omitempty"`
+	Succeeded bool              `json:"succeeded,omitempty"`
+}
+
+// mark is the newest fencing token of a shard.
+type mark struct {
+	Epoch    int64 `json:"epoch"`
+	Sequence int64 `json:"sequence"`
+}
+
+type offer struct {
+	InstanceType string            `json:"instance_type"`
+	Zone         string            `json:"zone"`
+	Capacity     string            `json:"capacity_type"`
+	PricePerHour float64           `json:"price_per_hour"`
+	Interruption float64           `json:"interruption_probability"`
+	Resources    map[string]string `json:"resources,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Allocatable  map[string]string `json:"allocatable,omitempty"`
+}
+
+type host struct {
+	Provider string `json:"provider"`
+	Ref      string `json:"ref"`
+}
+
+type operation struct {
+	ID        string            `json:"id"`
+	Kind      string            `json:"kind"`
+	Started   *time.Time        `json:"started,omitempty"`
+	Deadline  *time.Time        `json:"deadline,omitempty"`
+	Step      string            `json:"step,omitempty"`
+	StepBegan *time.Time        `json:"step_began,omitempty"`
+	Ref       string            `json:"ref,omitempty"`
+	Notes     map[string]string `json:"notes,omitempty"`
+	Grace     string            `json:"grace,omitempty"`
+	Blob      int               `json:"sealed_blob_bytes"`
+	Joined    bool              `json:"joined,omitempty"`
+}
+
+type leftover struct {
+	OperationID string            `json:"operation_id"`
+	Ref         string            `json:"ref,omitempty"`
+	Notes       map[string]string `json:"notes,omitempty"`
+	Step        string            `json:"step,omitempty"`
+	After       *time.Time        `json:"after,omitempty"`
+}
+
+func newRecord(m machine.Record) record {
+	r := record{
+		ID: m.ID, Slot: m.Slot, State: m.State.String(), Since: at(m.Since), Revision: m.Revision,
+		Cluster: m.Cluster, Metadata: m.Metadata, LastError: m.LastError, Marks: newMarks(m.Marks),
+		Retired: m.Retired, Succeeded: m.Succeeded,
+	}
+	if o := m.Offer; o != nil {
+		r.Offer = &offer{o.InstanceType, o.Zone, capacityName(pb.CapacityType(o.Capacity)), o.PricePerHour, o.Interruption, o.Resources, o.Labels, o.Allocatable}
+	}
+	if m.Host != (machine.Host{}) {
+		r.Host = &host{m.Host.Provider, m.Host.Ref}
+	}
+	for _, k := range machine.Kinds() {
+		if id := m.History.Of(k); id != "" {
+			if r.History == nil {
+				r.History = map[string]string{}
+			}
+			r.History[k.String()] = id
+		}
+	}
+	if op := m.Op; op != nil {
+		r.Operation = &operation{
+			ID: op.ID, Kind: op.Kind.String(), Started: at(op.Started), Deadline: at(op.Deadline), Step: op.Step,
+			StepBegan: at(op.StepBegan), Ref: op.Ref, Notes: op.Notes, Blob: len(op.Sealed), Joined: op.Joined,
+		}
+		if op.Grace > 0 {
+			r.Operation.Grace = op.Grace.String()
+		}
+	}
+	if l := m.Leftover; l != nil {
+		r.Leftover = &leftover{l.OperationID, l.Ref, l.Notes, l.Step, at(l.After)}
+	}
+	return r
+}
+
+func newMarks(marks map[string]machine.Mark) map[string]mark {
+	out := make(map[string]mark, len(marks))
+	for shard, m := range marks {
+		out[shard] = mark{m.Epoch, m.Sequence}
+	}
+	return out
+}
+
+// at is a time, nil for none.
+func at(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

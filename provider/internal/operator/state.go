@@ -1,0 +1,178 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"bigfleet-providers/provider/internal/store"
+)
+
+var checkCommand = command{
+	name: "state check", args: "FILE", summary: "Verify a state file as the provider does at its start",
+	details: "\nIt checks the structure of the file and every record. Exit code 1 and one line\nthat names the damage and the way out if the provider would refuse it.\n",
+	setup: func(*pflag.FlagSet) runner {
+		return func(_ context.Context, s streams, args []string) error {
+			if err := misused(wantArgs(args, "a state file")); err != nil {
+				return err
+			}
+			c, err := inspect(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.out, "state file %s is whole: %s\n", args[0], brief(c))
+			return err
+		}
+	},
+}
+
+// inspect is store.Inspect, and tells how to look at a file that is in use.
+func inspect(path string) (*store.Contents, error) {
+	c, err := store.Inspect(path)
+	if errors.Is(err, store.ErrLocked) {
+		return nil, fmt.Errorf("%w\nTo look at it while the provider runs, fetch a copy: capacityctl state backup --socket PATH DEST", err)
+	}
+	return c, err
+}
+
+// brief is a file's contents in one line.
+func brief(c *store.Contents) string {
+	n := 0
+	for _, m := range c.Machines {
+		if m.Op != nil {
+			n++
+		}
+	}
+	return fmt.Sprintf("schema version %d, instance %x, revision %d, %d machines, %d operations under way", c.Version, c.Instance, c.Revision, len(c.Machines), n)
+}
+
+var backupCommand = command{
+	name: "state backup", args: "FILE DEST | --socket PATH DEST", summary: "Make a verified copy of a state file",
+	details: `
+With FILE, no provider may run on it. With --socket, the running provider makes
+the copy, without a pause; it needs --admin-socket, and you need to be root or
+the provider's user. DEST must not exist, and appears only once it was verified.
+`,
+	setup: func(f *pflag.FlagSet) runner {
+		socket := f.String("socket", "", "the provider's --admin-socket `path`")
+		return func(ctx context.Context, s streams, args []string) error {
+			names := []string{"a state file", "where to put the copy"}
+			if *socket != "" {
+				names = names[1:]
+			}
+			if err := misused(wantArgs(args, names...)); err != nil {
+				return err
+			}
+			dest := args[len(args)-1]
+			c, err := backup(ctx, *socket, args[0], dest)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.out, "%s: %d bytes, %s\n", dest, c.Bytes, brief(c))
+			return err
+		}
+	},
+}
+
+func backup(ctx context.Context, socket, file, dest string) (*store.Contents, error) {
+	if socket != "" {
+		err := store.WriteBackup(dest, func(w io.Writer) error { return fetch(ctx, socket, w) })
+		if err != nil {
+			return nil, err
+		}
+		return store.Inspect(dest)
+	}
+	c, err := store.Backup(file, dest)
+	if errors.Is(err, store.ErrLocked) {
+		return nil, fmt.Errorf("%w; or let the running provider make the copy: --socket PATH", err)
+	}
+	return c, err
+}
+
+// fetchTimeout bounds an online backup; a gigabyte takes a few seconds.
+const fetchTimeout = 10 * time.Minute
+
+// fetch copies the running provider's state file to w.
+func fetch(ctx context.Context, socket string, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://provider/state/backup", http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return socketError(socket, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return errors.Join(fmt.Errorf("the provider on %s refuses (%s): %s", socket, resp.Status, printable(string(text))), err)
+	}
+	// The length is known, so that a copy that breaks off is an error here.
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("the copy from %s broke off: %w", socket, err)
+	}
+	return nil
+}
+
+func socketError(socket string, err error) error {
+	advice := ""
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		advice = "; is the provider running, with --admin-socket " + socket + "?"
+	case errors.Is(err, syscall.EACCES):
+		advice = "; only root and the provider's own user may use it"
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err // without the URL that HTTP needs and nobody typed
+	}
+	return fmt.Errorf("--socket %s: %w%s", socket, err, advice)
+}
+
+var restoreCommand = command{
+	name: "state restore", args: "SRC DEST", summary: "Make a copy the state file again",
+	details: `
+SRC is verified first. DEST must not exist; with --force it is kept under
+DEST.replaced-TIME, and no provider may run on it.
+
+The restored file is a lineage of its own, with a new instance id: clients that
+hold a revision from before get a full list. Operations that were under way in
+the copy are dropped. At its next start the provider waits for the cloud's
+inventory: servers that the copy does not know are adopted, and nothing that no
+machine claims is deleted for a day. To move the file of a stopped provider to
+another host, copy it; restore is for going back.
+`,
+	setup: func(f *pflag.FlagSet) runner {
+		force := f.Bool("force", false, "replace DEST, and keep it under another name")
+		return func(_ context.Context, s streams, args []string) error {
+			if err := misused(wantArgs(args, "a copy", "where the state file belongs")); err != nil {
+				return err
+			}
+			r, err := store.Restore(args[0], args[1], *force, time.Now())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, "%s: %s\n", args[1], brief(&r.Contents))
+			if r.Replaced != "" {
+				fmt.Fprintf(s.out, "the file before is kept: %s\n", r.Replaced)
+			}
+			if r.Rewound > 0 {
+				fmt.Fprintf(s.out, "operations dropped: %d; their machines get their servers back from the cloud's tags\n", r.Rewound)
+			}
+			return nil
+		}
+	},
+}
