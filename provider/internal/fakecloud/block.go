@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,6 +60,9 @@ func blockVolumeView(v *volume) blockVolumeBody {
 			CreatedAt: zulu(v.ref.created), Type: "exclusive", Status: v.ref.status,
 		})
 	}
+	if v.parent != "" {
+		b.ParentSnapshot = &v.parent
+	}
 	if !v.lastDetached.IsZero() {
 		at := zulu(v.lastDetached)
 		b.LastDetachedAt = &at
@@ -68,11 +70,13 @@ func blockVolumeView(v *volume) blockVolumeBody {
 	return b
 }
 
-// blockVolume finds a volume of the Block plane.
-func (c *Cloud) blockVolume(q *request) (*volume, error) {
-	v := c.inv.volumes[q.id]
-	if v == nil || !v.network() || v.zone != q.zone || !q.key.sees(v.project) {
-		return nil, notFound(resBlockVolume, q.id)
+// blockVolume finds the volume of the Block plane that the path names.
+func (c *Cloud) blockVolume(q *request) (*volume, error) { return c.blockVolumeByID(q, q.id) }
+
+func (c *Cloud) blockVolumeByID(q *request, id string) (*volume, error) {
+	v := c.inv.volumes[id]
+	if v == nil || !v.network() || v.zone != q.zone || !q.caller.sees(v.project) {
+		return nil, notFound(resBlockVolume, id)
 	}
 	return v, nil
 }
@@ -84,35 +88,23 @@ func (c *Cloud) listBlockVolumes(q *request) (*response, error) {
 		return v.network() && (kind == "" || v.blockType() == kind) &&
 			(user == "" || v.ref != nil && v.ref.serverID == user) &&
 			(len(ids) == 0 || slices.Contains(ids, v.id)) &&
-			q.key.visible(&v.object, q.query.Get("project_id"), q.query.Get("organization_id"), q.query.Get("name"))
+			q.caller.visible(&v.object, q.query.Get("project_id"), q.query.Get("organization_id"), q.query.Get("name"))
 	}
 	list := c.inv.in(q.zone).volumes.withTags(commaList(q.query, "tags"))
-	order := q.query.Get("order_by")
-	if strings.HasPrefix(order, "name_") {
-		list = slices.SortedFunc(slices.Values(list), byName)
-	}
-	seq := oldestFirst(list, keep)
-	if strings.HasSuffix(order, "_desc") {
-		seq = newestFirst(list, keep)
-	}
-	found, total := cut(pageWindow(q.query, "page_size", 50), seq)
-	body := struct {
-		Volumes    []blockVolumeBody `json:"volumes"`
-		TotalCount int               `json:"total_count"`
-	}{[]blockVolumeBody{}, total}
-	for _, v := range found {
-		body.Volumes = append(body.Volumes, blockVolumeView(v))
-	}
-	return ok(body)
+	return countedList(q, "volumes", list, keep, blockVolumeView)
 }
 
 func (c *Cloud) createBlockVolume(q *request) (*response, error) {
 	var in struct {
-		Name      string
-		ProjectID string `json:"project_id"`
-		PerfIOPS  uint32 `json:"perf_iops"`
-		Tags      []string
-		FromEmpty *struct{ Size uint64 } `json:"from_empty"`
+		Name         string
+		ProjectID    string `json:"project_id"`
+		PerfIOPS     uint32 `json:"perf_iops"`
+		Tags         []string
+		FromEmpty    *struct{ Size uint64 } `json:"from_empty"`
+		FromSnapshot *struct {
+			Size       *uint64
+			SnapshotID string `json:"snapshot_id"`
+		} `json:"from_snapshot"`
 	}
 	if err := q.decode(&in); err != nil {
 		return nil, err
@@ -120,18 +112,35 @@ func (c *Cloud) createBlockVolume(q *request) (*response, error) {
 	if _, err := uuid.Parse(in.ProjectID); err != nil {
 		return nil, invalid(errorDetail{ArgumentName: "project_id", Reason: "format", HelpMessage: "value must be a valid UUID"})
 	}
-	if !q.key.sees(in.ProjectID) {
+	if !q.caller.sees(in.ProjectID) {
 		return nil, permissionDenied("project", "read")
 	}
 	iops := cmp.Or(in.PerfIOPS, 5000)
 	if iops != 5000 && iops != 15000 {
 		return nil, invalid(constraint("perf_iops", "not a valid value"))
 	}
-	if in.FromEmpty == nil || in.FromEmpty.Size == 0 {
-		return nil, invalid(required("from_empty.size")) // snapshots are not part of this fake
+	var size uint64
+	var parent string
+	switch {
+	case (in.FromEmpty == nil) == (in.FromSnapshot == nil):
+		return nil, invalid(constraint("from_empty", "give exactly one of from_empty and from_snapshot"))
+	case in.FromSnapshot != nil:
+		from, err := c.snapshot(q, in.FromSnapshot.SnapshotID)
+		if err != nil {
+			return nil, err
+		}
+		parent, size = from.id, from.size
+		set(&size, in.FromSnapshot.Size)
+		if size < from.size {
+			return nil, invalid(constraint("from_snapshot.size", "a volume cannot be smaller than its snapshot"))
+		}
+	case in.FromEmpty.Size == 0:
+		return nil, invalid(required("from_empty.size"))
+	default:
+		size = in.FromEmpty.Size
 	}
-	v := c.newVolume(in.Name, q.zone, in.ProjectID, kindNetwork, in.FromEmpty.Size, in.Tags)
-	v.iops, v.status = iops, "creating"
+	v := c.newVolume(in.Name, q.zone, in.ProjectID, kindNetwork, size, in.Tags)
+	v.iops, v.status, v.parent = iops, "creating", parent
 	body := blockVolumeView(v) // "creating" is answered even when nothing takes time
 	v.change = c.after(c.delays.VolumeMake, func() { v.status, v.modified = "available", time.Now() })
 	return ok(body)

@@ -38,6 +38,8 @@ type errorDetail struct {
 	HelpMessage  string `json:"help_message,omitempty"`
 	Resource     string `json:"resource,omitempty"`
 	Action       string `json:"action,omitempty"`
+	Quota        *int   `json:"quota,omitempty"`
+	Current      *int   `json:"current,omitempty"`
 }
 
 // The resource names in 404 bodies.
@@ -51,11 +53,23 @@ const (
 	resNIC           = "instance_private_nic"
 	resBlockVolume   = "volume"
 	resMarketplace   = "MarketplaceImage"
+
+	resSnapshot       = "snapshot"
+	resPrivateNetwork = "private_network"
+	resVPC            = "vpc"
+	resApplication    = "application"
+	resPolicy         = "policy"
+	resAccessKey      = "access_key"
+	resGroup          = "group"
+	resUser           = "user"
+	resSSHKey         = "ssh_key"
+	resProject        = "project_id"
+	resSecurityRule   = "instance_security_group_rule"
 )
 
-func deniedAuthentication() error {
+func deniedAuthentication(reason string) error {
 	return &apiError{status: http.StatusUnauthorized, body: errorBody{
-		Type: "denied_authentication", Message: "authentication is denied", Method: "api_key", Reason: "not_found",
+		Type: "denied_authentication", Message: "authentication is denied", Method: "api_key", Reason: reason,
 	}}
 }
 
@@ -98,6 +112,13 @@ func precondition(status int, what, help string) error {
 	}}
 }
 
+func alreadyExists(resource, id string) error {
+	return &apiError{status: http.StatusConflict, body: errorBody{
+		Type: "already_exists", Message: "resource already exists", Resource: resource, ResourceID: id,
+		HelpMessage: "the name is taken",
+	}}
+}
+
 func transient(resource, id, state string) error {
 	return &apiError{status: http.StatusConflict, body: errorBody{
 		Type: "transient_state", Message: "resource is in a transient state",
@@ -127,10 +148,25 @@ func quotaExceeded(resource string, quota, current int) error {
 	}}
 }
 
+// overQuota answers in the body that SetQuotaBody chose.
+func (c *Cloud) overQuota(resource string, quota, current int) error {
+	switch c.switches.quotaBody {
+	case QuotaBodyLegacy:
+		return &apiError{status: http.StatusForbidden, body: errorBody{Type: "invalid_request_error", Message: "Quota exceeded for this resource."}}
+	case QuotaBodyStandard:
+		return &apiError{status: http.StatusForbidden, body: errorBody{
+			Type: "quotas_exceeded", Message: "quota(s) exceeded for this resource",
+			Details: []errorDetail{{Resource: resource, Quota: &quota, Current: &current}},
+		}}
+	default:
+		return quotaExceeded(resource, quota, current)
+	}
+}
+
 // wrongState refuses an action. The status and the words are recorded, the
 // current envelope is not.
 func (c *Cloud) wrongState(help string) error {
-	if c.legacy {
+	if c.switches.legacy {
 		return legacyInvalid(help)
 	}
 	return precondition(http.StatusBadRequest, "unknown_precondition", help)

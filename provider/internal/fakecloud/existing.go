@@ -32,7 +32,7 @@ func (c *Cloud) Restore(e Existing) error {
 	if c.inv.servers[e.ID] != nil {
 		return fmt.Errorf("restore server %s: it exists", e.ID)
 	}
-	q := &request{Request: &http.Request{}, zone: e.Zone, key: &Key{}} // a key that may do everything
+	q := &request{Request: &http.Request{}, zone: e.Zone, caller: &caller{scope: []grant{{}}}} // a key that may do everything
 	s, err := c.makeServer(q, createServerBody{
 		id: e.ID, Name: e.Name, CommercialType: e.CommercialType, Image: e.Image, Tags: e.Tags,
 		Project: e.Project,

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // Options set up a Cloud. The zero value works: one built-in key, no hosts,
@@ -45,7 +44,10 @@ type Guest struct {
 	// power-on: cloud-init runs once an instance, so later changes reach nobody.
 	UserData []byte
 	PublicIP string // its first IPv4 address, "" without one
-	Boot     int    // 1 on first boot, then counting up
+	// MetadataSource is the loopback address from which its calls to
+	// MetadataHandler are known as its own.
+	MetadataSource string
+	Boot           int // 1 on first boot, then counting up
 }
 
 // Hosts runs something that stands for the guests.
@@ -69,11 +71,11 @@ type Hosts interface {
 
 // Cloud is the fake. Its methods may be called from any goroutine.
 type Cloud struct {
+	opts    Options
 	log     *slog.Logger
 	hosts   Hosts
-	legacy  bool
-	keys    map[string]*Key // by secret
 	types   *catalog
+	routes  map[string]*route // by name
 	mux     *http.ServeMux
 	faults  switchboard
 	history history
@@ -81,41 +83,68 @@ type Cloud struct {
 	mu  sync.Mutex // guards what follows
 	inv inventory
 	timers
-	delays    Delays
-	scale     float64
-	listLag   time.Duration
-	getLag    time.Duration
-	stock     map[zoneType]Stock
-	quotas    map[string]int
+	switches
 	addresses addressPool
+	guests    guestMap
 	closed    bool
 }
 
 // New makes a Cloud. It panics when a key in opts cannot be one, which is a
 // mistake in the calling program.
 func New(opts Options) *Cloud {
+	if len(opts.Keys) == 0 {
+		opts.Keys = []Key{{AccessKey: DefaultAccessKey, SecretKey: DefaultSecretKey, ProjectIDs: []string{DefaultProjectID}}}
+	}
+	for _, k := range opts.Keys {
+		if err := k.check(); err != nil {
+			panic("fakecloud: " + err.Error())
+		}
+	}
 	c := &Cloud{
+		opts:   opts,
 		log:    opts.Log,
 		hosts:  opts.Hosts,
-		legacy: opts.LegacyRefusals,
-		keys:   keyring(opts.Keys),
 		types:  loadCatalog(),
-		inv:    newInventory(),
 		timers: timers{pending: map[*pending]struct{}{}},
-		delays: opts.Delays.orRecorded(),
-		scale:  opts.Scale,
-		stock:  map[zoneType]Stock{},
-		quotas: map[string]int{},
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.mux = c.routes()
+	c.open()
+	c.serveRoutes()
 	return c
 }
 
-// Handler serves the API and, without a key, GET /debug/servers, /debug/volumes
-// and /debug/leaks.
+// open brings inventory and switches to where a new Cloud has them.
+func (c *Cloud) open() {
+	c.inv = newInventory()
+	c.switches = newSwitches(c.opts)
+	c.addresses = addressPool{}
+	c.guests = guestMap{}
+	c.openAccount()
+}
+
+// Reset makes the Cloud as good as new: every server is halted and gone with
+// all else that was made, as are faults, switches, keys and recorded calls.
+// Numbers of faults and calls go on.
+func (c *Cloud) Reset() {
+	c.faults.clear()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancelAll()
+	if c.hosts != nil && !c.closed {
+		for _, s := range bySerial(c.inv.servers) {
+			c.hosts.Halt(s.id)
+			c.hosts.Gone(s.id)
+		}
+	}
+	c.open()
+	c.history.forget()
+	c.log.Info("reset")
+}
+
+// Handler serves the API and, without a key, the control endpoint below /debug/
+// (control.go). It must be reachable only by who may script it.
 func (c *Cloud) Handler() http.Handler { return http.HandlerFunc(c.serveHTTP) }
 
 // Close stops every pending transition, waits for those that are running and
@@ -131,53 +160,4 @@ func (c *Cloud) Close() {
 	if first && c.hosts != nil {
 		c.hosts.Close()
 	}
-}
-
-// SetDelays replaces the delays for transitions that begin from now on; zero
-// fields take the recorded value. The scale still applies.
-func (c *Cloud) SetDelays(d Delays) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.delays = d.orRecorded()
-}
-
-// SetLag hides new servers from ListServers for list and from GetServer for
-// get after their creation, unscaled. No lag is recorded of the real API;
-// other clouds have one.
-func (c *Cloud) SetLag(list, get time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.listLag, c.getLag = list, get
-}
-
-// Stock is what the availability list says of a type in a zone.
-type Stock string
-
-// The three words. With Shortage a power-on is refused as out of stock; a
-// create is not, since a slot is claimed at power-on only.
-const (
-	Available Stock = "available"
-	Scarce    Stock = "scarce"
-	Shortage  Stock = "shortage"
-)
-
-type zoneType struct{ zone, name string }
-
-// SetStock changes the stock of a type in a zone.
-func (c *Cloud) SetStock(zone, commercialType string, s Stock) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stock[zoneType{zone, commercialType}] = s
-}
-
-// SetQuota limits how many servers of a type may exist, in all zones and
-// states together; a negative n lifts the limit.
-func (c *Cloud) SetQuota(commercialType string, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n < 0 {
-		delete(c.quotas, commercialType)
-		return
-	}
-	c.quotas[commercialType] = n
 }

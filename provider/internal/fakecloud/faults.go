@@ -1,7 +1,7 @@
 package fakecloud
 
 import (
-	"net/http"
+	"bytes"
 	"slices"
 	"sync"
 	"time"
@@ -22,8 +22,10 @@ const (
 type Fault struct {
 	// Route is one of the Route constants; "" matches every route.
 	Route string
-	// Match narrows it to some calls of the route; nil matches all. It must not
-	// block.
+	// Zone, ID (of the path) and Action narrow it to calls that have them;
+	// BodyContains to calls with these bytes in their body. "" matches all.
+	Zone, ID, Action, BodyContains string
+	// Match narrows it further; nil matches all. It must not block.
 	Match func(Request) bool
 	// Skip lets that many matching calls pass first.
 	Skip int
@@ -40,10 +42,26 @@ type Fault struct {
 	Commit bool
 	// Reply is answered in place of the real answer; nil leaves it.
 	Reply *Reply
-	// Hangup closes the connection without an answer.
-	Hangup bool
+	// Hangup closes the connection without an answer; Reset does so with a TCP
+	// reset in place of an orderly end.
+	Hangup, Reset bool
+	// HangupAfter, when positive, closes the connection after that many bytes of
+	// the answer's body; the headers promise all of it.
+	HangupAfter int
 	// Outcome applies to RouteServerAction.
 	Outcome Outcome
+}
+
+// silent says that the client gets no byte of an answer.
+func (f *Fault) silent() bool { return f.Hangup || f.Reset }
+
+func (f *Fault) matches(r Request) bool {
+	return (f.Route == "" || f.Route == r.Route) &&
+		(f.Zone == "" || f.Zone == r.Zone) &&
+		(f.ID == "" || f.ID == r.ID) &&
+		(f.Action == "" || f.Action == r.Action) &&
+		(f.BodyContains == "" || bytes.Contains(r.Body, []byte(f.BodyContains))) &&
+		(f.Match == nil || f.Match(r))
 }
 
 // Request is what Fault.Match may look at.
@@ -56,130 +74,92 @@ type Request struct {
 	Action string // of RouteServerAction
 }
 
-// Reply is a complete answer.
-type Reply struct {
-	Status      int
-	ContentType string      // "" sends none
-	Header      http.Header // added to the gateway's; a nil value takes one of those away
-	Body        string
-}
-
-// RateLimited is the recorded 429: no body, no content type and no hint when
-// to come back.
-func RateLimited() *Reply {
-	return &Reply{Status: http.StatusTooManyRequests, Header: http.Header{
-		"X-Envoy-Ratelimited": {"true"},
-		// It comes from before the gateway, which adds these to all other answers.
-		"Strict-Transport-Security": nil, "Content-Security-Policy": nil,
-		"X-Content-Type-Options": nil, "X-Frame-Options": nil,
-	}}
-}
-
-// Unavailable is the recorded 503, JSON without a type.
-func Unavailable() *Reply {
-	return jsonReply(http.StatusServiceUnavailable, `{"message":"internal error"}`)
-}
-
-// BadGateway is a proxy's HTML page.
-func BadGateway() *Reply {
-	return &Reply{Status: http.StatusBadGateway, ContentType: "text/html", Body: "<html><body><h1>502 Bad Gateway</h1></body></html>\n"}
-}
-
-// Empty is a success without a body, which the SDK turns into nil pointers.
-func Empty() *Reply { return &Reply{Status: http.StatusOK, ContentType: "application/json"} }
-
-// OutOfStock is the refusal of a power-on.
-func OutOfStock(commercialType string) *Reply {
-	return jsonReply(http.StatusPreconditionFailed,
-		`{"type":"out_of_stock","message":"out of stock","resource":"`+commercialType+`"}`)
-}
-
-// Forbidden is a 403 as a fresh key gets it for up to two minutes, now and then.
-func Forbidden(resource, action string) *Reply {
-	return jsonReply(http.StatusForbidden, `{"details":[{"action":"`+action+`","resource":"`+resource+`"}],`+
-		`"message":"insufficient permissions","type":"permissions_denied"}`)
-}
-
-// Transient is the 409 of an object that is busy.
-func Transient(resource, id, state string) *Reply {
-	return jsonReply(http.StatusConflict, `{"current_state":"`+state+`","message":"resource is in a transient state",`+
-		`"resource":"`+resource+`","resource_id":"`+id+`","type":"transient_state"}`)
-}
-
-// QuotaLegacy is the oldest of three bodies that all say quota. Each decodes
-// differently in the SDK.
-func QuotaLegacy() *Reply {
-	return jsonReply(http.StatusForbidden, `{"type":"invalid_request_error","message":"Quota exceeded for this resource."}`)
-}
-
-// QuotaStandard lists details.
-func QuotaStandard(resource string) *Reply {
-	return jsonReply(http.StatusForbidden, `{"details":[{"current":10,"quota":10,"resource":"`+resource+`"}],`+
-		`"message":"quota(s) exceeded for this resource","type":"quotas_exceeded"}`)
-}
-
-// QuotaFlat is what Instances answer since 2026.
-func QuotaFlat(resource string) *Reply {
-	return jsonReply(http.StatusForbidden, `{"type":"quotas_exceeded","message":"Quota exceeded for this resource.",`+
-		`"resource":"`+resource+`","quota":0,"current":0}`)
-}
-
-func jsonReply(status int, body string) *Reply {
-	return &Reply{Status: status, ContentType: "application/json", Body: body}
+// FaultStatus is how a fault has fared.
+type FaultStatus struct {
+	Fault
+	Number int  // given by Inject, from 1
+	Seen   int  // matching calls that no earlier fault took
+	Hits   int  // calls it took
+	Spent  bool // it will take no more
 }
 
 // Inject adds a fault and returns what removes it. Faults are tried in the
 // order of their injection; the first that is due takes the call.
-func (c *Cloud) Inject(f Fault) (remove func()) { return c.faults.add(f) }
+func (c *Cloud) Inject(f Fault) (remove func()) {
+	number := c.faults.add(f)
+	return func() { c.faults.remove(number) }
+}
+
+// Faults lists the faults in the order of their injection; the last 1024 are
+// listed until they are removed, even when they are spent.
+func (c *Cloud) Faults() []FaultStatus { return c.faults.list() }
 
 // ClearFaults removes every fault.
 func (c *Cloud) ClearFaults() { c.faults.clear() }
 
+// faultsKept bounds the list of faults: beyond it the oldest spent one goes.
+const faultsKept = 1024
+
 type switchboard struct {
 	mu    sync.Mutex
-	armed []*armed
+	last  int
+	board []*FaultStatus
 }
 
-type armed struct {
-	Fault
-	seen int // matching calls so far
-}
-
-func (s *switchboard) add(f Fault) func() {
-	a := &armed{Fault: f}
+func (s *switchboard) add(f Fault) (number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed = append(s.armed, a)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.armed = slices.DeleteFunc(s.armed, func(x *armed) bool { return x == a })
+	if len(s.board) >= faultsKept {
+		if i := slices.IndexFunc(s.board, func(a *FaultStatus) bool { return a.Spent }); i >= 0 {
+			s.board = slices.Delete(s.board, i, i+1)
+		}
 	}
+	s.last++
+	s.board = append(s.board, &FaultStatus{Fault: f, Number: s.last})
+	return s.last
+}
+
+// remove reports whether the fault was there.
+func (s *switchboard) remove(number int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.board)
+	s.board = slices.DeleteFunc(s.board, func(a *FaultStatus) bool { return a.Number == number })
+	return len(s.board) < before
 }
 
 func (s *switchboard) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed = nil
+	s.board = nil
 }
 
-// take counts the call and returns the fault that hits it, or nil. A call
-// counts for every fault it matches up to the one that takes it.
-func (s *switchboard) take(r Request) *Fault {
+func (s *switchboard) list() []FaultStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, a := range s.armed {
-		if a.Route != "" && a.Route != r.Route || a.Match != nil && !a.Match(r) {
-			continue
-		}
-		a.seen++
-		if a.seen <= a.Skip {
-			continue
-		}
-		if a.Times >= 0 && a.seen-a.Skip >= max(a.Times, 1) {
-			s.armed = slices.Delete(s.armed, i, i+1)
-		}
-		return &a.Fault
+	out := []FaultStatus{}
+	for _, a := range s.board {
+		out = append(out, *a)
 	}
-	return nil
+	return out
+}
+
+// take counts the call and returns the fault that hits it, with its number, or
+// nil. A call counts for every fault it matches up to the one that takes it.
+func (s *switchboard) take(r Request) (*Fault, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.board {
+		if a.Spent || !a.matches(r) {
+			continue
+		}
+		a.Seen++
+		if a.Seen <= a.Skip {
+			continue
+		}
+		a.Hits++
+		a.Spent = a.Times >= 0 && a.Hits >= max(a.Times, 1)
+		return &a.Fault, a.Number
+	}
+	return nil, 0
 }

@@ -75,7 +75,7 @@ func TestGoldenBodies(t *testing.T) {
 	id := c.directServer(t, "DEV1-S", `,"tags":["a","b=ü <&>"],"volumes":{"0":{"size":10000000000,"volume_type":"l_ssd"},"1":{"size":20000000000,"volume_type":"sbs_volume","name":"data"}}`)
 	golden(t, "server-stopped", get(serversPath+"/"+id))
 	golden(t, "action", c.direct("POST", serversPath+"/"+id+"/action", `{"action":"poweron"}`).Body.String())
-	c.direct("POST", serversPath+"/"+id+"/private_nics", `{"private_network_id":"5f3c1c1e-7c0b-4f65-9f0a-6f0a2b1c9d1e"}`)
+	c.direct("POST", serversPath+"/"+id+"/private_nics", `{"private_network_id":"`+c.directNetwork(t)+`"}`)
 	golden(t, "server-running", get(serversPath+"/"+id))
 	golden(t, "delete-running", c.direct("DELETE", serversPath+"/"+id, "").Body.String())
 	golden(t, "server-missing", get(serversPath+"/3f6c2f0e-7c0b-4f65-9f0a-6f0a2b1c9d1e"))

@@ -138,6 +138,9 @@ func (img *image) suits(p *product) bool {
 	}
 }
 
+// rootID is the snapshot or volume that the root is copied from.
+func (img *image) rootID() string { return digestID(img.index, "root", img.zone, img.label) }
+
 func (img *image) rootSize() uint64 {
 	if img.gpu {
 		return 125 * gigabyte
@@ -196,7 +199,7 @@ type rootVolumeBody struct {
 const vendorID = "51b656e3-4865-41e8-adbc-0c45bdd780db"
 
 func (img *image) view() imageBody {
-	root := rootVolumeBody{VolumeType: "sbs_snapshot", ID: digestID(img.index, "root", img.zone, img.label)}
+	root := rootVolumeBody{VolumeType: "sbs_snapshot", ID: img.rootID()}
 	if img.local {
 		root.VolumeType, root.Size, root.Name = kindLocal, img.rootSize(), img.displayName
 	}

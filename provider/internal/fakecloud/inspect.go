@@ -3,7 +3,6 @@ package fakecloud
 import (
 	"cmp"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 )
@@ -21,7 +20,8 @@ type ServerInfo struct {
 	Created        time.Time `json:"created"`
 	Boots          int       `json:"boots"`
 	Protected      bool      `json:"protected"`
-	Volumes        []string  `json:"volumes"` // ids, by slot
+	Volumes        []string  `json:"volumes"`         // ids, by slot
+	MetadataSource string    `json:"metadata_source"` // see MapGuest
 	// UserData is what the API holds now; FirstBoot is the "cloud-init" value
 	// that the guest saw, nil before the first power-on. Both may hold secrets,
 	// so the /debug pages leave them out.
@@ -44,7 +44,7 @@ type VolumeInfo struct {
 
 // Leak is something that bills and belongs to no server.
 type Leak struct {
-	Kind      string  `json:"kind"` // "volume" or "ip"
+	Kind      string  `json:"kind"` // "volume", "ip" or "snapshot"
 	ID        string  `json:"id"`
 	Name      string  `json:"name"` // the address of an IP
 	Zone      string  `json:"zone"`
@@ -57,6 +57,8 @@ const (
 	networkGBHour = networkGBHourNanos / 1e9
 	localGBHour   = 0.000044
 	ipv4Hour      = 0.004
+	// snapshotGBHour is what a network volume costs: no price of snapshots is recorded.
+	snapshotGBHour = networkGBHour
 )
 
 // Servers lists every server of every zone, oldest first.
@@ -68,7 +70,7 @@ func (c *Cloud) Servers() []ServerInfo {
 		info := ServerInfo{
 			ID: s.id, Name: s.name, Zone: s.zone, Project: s.project, CommercialType: s.product.name,
 			State: s.state, StateDetail: s.detail, Tags: s.tags, Created: s.created, Boots: s.boots, Protected: s.protected,
-			Volumes: []string{}, UserData: maps.Clone(s.userData), FirstBoot: s.atFirst,
+			Volumes: []string{}, MetadataSource: s.guestAddr.String(), UserData: maps.Clone(s.userData), FirstBoot: s.atFirst,
 		}
 		for _, slot := range volumeSlots {
 			if v := s.volumes[slot]; v != nil {
@@ -98,8 +100,9 @@ func (c *Cloud) Volumes() []VolumeInfo {
 	return out
 }
 
-// Leaks lists what bills although no server uses it, oldest first; a volume
-// that a server is just letting go of is among it.
+// Leaks lists what bills although no server uses it: volumes, addresses and
+// snapshots, each oldest first. A volume that a server is just letting go of is
+// among it. Private NICs go with their server and do not bill.
 func (c *Cloud) Leaks() []Leak {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,22 +130,12 @@ func (c *Cloud) Leaks() []Leak {
 		}
 		out = append(out, leak)
 	}
+	for _, s := range bySerial(c.inv.snapshots) {
+		out = append(out, Leak{Kind: "snapshot", ID: s.id, Name: s.name, Zone: s.zone, Type: "sbs_snapshot", HourlyEUR: snapshotGBHour * float64(s.size) / gigabyte})
+	}
 	return out
 }
 
 func bySerial[T interface{ common() *object }](m map[string]T) []T {
 	return slices.SortedFunc(maps.Values(m), func(a, b T) int { return cmp.Compare(a.common().serial, b.common().serial) })
-}
-
-func (c *Cloud) debugServers(w http.ResponseWriter, _ *http.Request) { c.debugPage(w, c.Servers()) }
-func (c *Cloud) debugVolumes(w http.ResponseWriter, _ *http.Request) { c.debugPage(w, c.Volumes()) }
-func (c *Cloud) debugLeaks(w http.ResponseWriter, _ *http.Request)   { c.debugPage(w, c.Leaks()) }
-
-func (c *Cloud) debugPage(w http.ResponseWriter, v any) {
-	body, err := encode(v, false)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	(&Reply{Status: http.StatusOK, ContentType: "application/json", Body: string(body) + "\n"}).write(w)
 }

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/google/uuid"
 )
 
 type createServerBody struct {
@@ -76,7 +74,8 @@ func (c *Cloud) makeServer(q *request, in createServerBody) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := placement(in.PlacementGroup); err != nil {
+	place, err := c.placement(q, in.PlacementGroup)
+	if err != nil {
 		return nil, err
 	}
 	plan, err := c.planVolumes(q, in.Volumes, img, p)
@@ -114,7 +113,9 @@ func (c *Cloud) makeServer(q *request, in createServerBody) (*server, error) {
 		c.attachIP(ip, s)
 	}
 	group.servers[s.id] = s
+	s.place(place)
 	c.inv.servers[s.id] = s
+	c.guests.assign(s)
 	c.inv.zone(q.zone).servers.add(s)
 	c.log.Info("server made", "id", s.id, "name", s.name, "type", p.name, "zone", s.zone)
 	return s, nil
@@ -151,19 +152,7 @@ func (c *Cloud) withinQuota(p *product) error {
 	if n < quota {
 		return nil
 	}
-	return quotaExceeded("cp_servers_type_"+strings.ReplaceAll(p.name, "-", "_"), quota, n)
-}
-
-// placement knows no groups: a UUID is one that does not exist.
-func placement(id string) error {
-	switch {
-	case id == "":
-		return nil
-	case uuid.Validate(id) != nil:
-		return invalid(constraint("placement_group", "not a valid value"))
-	default:
-		return notFound(resPlacement, id)
-	}
+	return c.overQuota("cp_servers_type_"+strings.ReplaceAll(p.name, "-", "_"), quota, n)
 }
 
 func (c *Cloud) freeIPs(q *request, ids []string) ([]*flexibleIP, error) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// securityGroup is a group without rules: the default one accepts everything
-// but mail.
+// securityGroup filters nothing here; its rules are kept and listed. The default
+// one accepts everything but mail.
 type securityGroup struct {
 	object
 	description    string
@@ -18,6 +18,7 @@ type securityGroup struct {
 	mailBlocked    bool // enable_default_security
 	projectDefault bool
 	servers        map[string]*server
+	rules          []*groupRule
 }
 
 type groupBody struct {
@@ -91,7 +92,7 @@ func (c *Cloud) groupFor(q *request, project, id string) (*securityGroup, error)
 
 func (c *Cloud) group(q *request, id string) (*securityGroup, error) {
 	g := c.inv.groups[id]
-	if g == nil || g.zone != q.zone || !q.key.sees(g.project) {
+	if g == nil || g.zone != q.zone || !q.caller.sees(g.project) {
 		return nil, notFound(resSecurityGroup, id)
 	}
 	return g, nil
@@ -99,14 +100,14 @@ func (c *Cloud) group(q *request, id string) (*securityGroup, error) {
 
 func (c *Cloud) listGroups(q *request) (*response, error) {
 	project := q.query.Get("project")
-	if project != "" && q.key.sees(project) {
+	if project != "" && q.caller.sees(project) {
 		c.defaultGroup(q.zone, project)
 	}
 	w := pageWindow(q.query, "per_page", 50)
 	onlyDefault := q.query.Get("project_default") == "true"
 	found, total := cut(w, newestFirst(c.inv.in(q.zone).groups.withTags(commaList(q.query, "tags")), func(g *securityGroup) bool {
 		return (!onlyDefault || g.projectDefault) &&
-			q.key.visible(&g.object, project, q.query.Get("organization"), q.query.Get("name"))
+			q.caller.visible(&g.object, project, q.query.Get("organization"), q.query.Get("name"))
 	}))
 	body := struct {
 		Groups []groupBody `json:"security_groups"`

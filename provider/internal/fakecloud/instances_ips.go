@@ -51,7 +51,7 @@ func (c *Cloud) flexibleIP(q *request, ref string) (*flexibleIP, error) {
 			}
 		}
 	}
-	if ip == nil || ip.zone != q.zone || !q.key.sees(ip.project) {
+	if ip == nil || ip.zone != q.zone || !q.caller.sees(ip.project) {
 		return nil, notFound(resIP, ref)
 	}
 	return ip, nil
@@ -62,7 +62,7 @@ func (c *Cloud) listIPs(q *request) (*response, error) {
 	kind := q.query.Get("type")
 	found, total := cut(w, newestFirst(c.inv.in(q.zone).ips.withTags(commaList(q.query, "tags")), func(ip *flexibleIP) bool {
 		return (kind == "" || ip.kind == kind) &&
-			q.key.visible(&ip.object, q.query.Get("project"), q.query.Get("organization"), q.query.Get("name"))
+			q.caller.visible(&ip.object, q.query.Get("project"), q.query.Get("organization"), q.query.Get("name"))
 	}))
 	body := struct {
 		IPs []ipBody `json:"ips"`

@@ -36,7 +36,7 @@ type serverBody struct {
 	Location          *location      `json:"location"`
 	Maintenances      []string       `json:"maintenances"`
 	AllowedActions    []string       `json:"allowed_actions"`
-	PlacementGroup    *string        `json:"placement_group"`
+	PlacementGroup    *placementBody `json:"placement_group"`
 	PrivateNICs       []nicBody      `json:"private_nics"`
 	Zone              string         `json:"zone"`
 	Filesystems       []string       `json:"filesystems"`
@@ -103,6 +103,9 @@ func (c *Cloud) serverView(s *server) serverBody {
 	if s.image != nil {
 		image := s.image.view()
 		b.Image = &image
+	}
+	if s.placement != nil {
+		b.PlacementGroup = new(placementView(s.placement))
 	}
 	for slot, v := range s.volumes {
 		if v.network() {

@@ -11,11 +11,10 @@ import (
 // maxNICs is the quota of private NICs an instance.
 const maxNICs = 8
 
-// privateNIC joins a server to a Private Network. The networks themselves
-// belong to another product, so any UUID passes for one.
+// privateNIC joins a server to a Private Network of its region.
 type privateNIC struct {
 	id       string
-	network  string
+	network  *privateNetwork
 	mac      string
 	tags     []string
 	ipamIDs  []string
@@ -42,7 +41,7 @@ type nicEnvelope struct {
 
 func nicView(n *privateNIC, s *server) nicBody {
 	return nicBody{
-		ID: n.id, NetworkID: n.network, ServerID: s.id, MAC: n.mac, State: "available",
+		ID: n.id, NetworkID: n.network.id, ServerID: s.id, MAC: n.mac, State: "available",
 		Created: stamp(n.created), Modified: stamp(n.modified), Zone: s.zone, Tags: n.tags, IPAMIDs: n.ipamIDs,
 	}
 }
@@ -98,14 +97,19 @@ func (c *Cloud) createNIC(q *request) (*response, error) {
 	case len(s.nics) >= maxNICs:
 		return nil, quotaExceeded("instance_private_nics", maxNICs, len(s.nics))
 	}
+	network, err := c.privateNetwork(q, regionOf(s.zone), in.NetworkID)
+	if err != nil {
+		return nil, err
+	}
 	if len(in.IPAMIDs) == 0 {
 		in.IPAMIDs = []string{uuid.NewString(), uuid.NewString()}
 	}
 	now := time.Now()
 	n := &privateNIC{
-		id: uuid.NewString(), network: in.NetworkID, mac: randomMAC("02:00:00"),
+		id: uuid.NewString(), network: network, mac: randomMAC("02:00:00"),
 		tags: nonNil(in.Tags), ipamIDs: in.IPAMIDs, created: now, modified: now,
 	}
+	network.users++
 	s.nics = append(s.nics, n)
 	return created(nicEnvelope{nicView(n, s)})
 }
@@ -141,5 +145,26 @@ func (c *Cloud) deleteNIC(q *request) (*response, error) {
 		return nil, err
 	}
 	s.nics = slices.DeleteFunc(s.nics, func(x *privateNIC) bool { return x == n })
+	c.leave(n)
 	return noContent()
+}
+
+// leave frees the network of a NIC that is gone, after the time for which the
+// network still counts as used.
+func (c *Cloud) leave(n *privateNIC) {
+	c.after(c.delays.NetworkRelease, func() { n.network.users-- })
+}
+
+// deleteInterface is the same call of Instances v2alpha1, which wants the
+// interface detached first. There is nothing here that detaches one, so that
+// it is always refused.
+func (c *Cloud) deleteInterface(q *request) (*response, error) {
+	for _, s := range c.inv.in(q.zone).servers.all {
+		attached := slices.ContainsFunc(s.nics, func(n *privateNIC) bool { return n.id == q.id })
+		if attached && q.caller.sees(s.project) {
+			return nil, precondition(http.StatusPreconditionFailed, "resource_still_in_use",
+				"Can't delete a private network interface attached to a server")
+		}
+	}
+	return nil, notFound("private_network_interface", q.id)
 }

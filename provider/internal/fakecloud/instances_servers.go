@@ -13,7 +13,7 @@ import (
 // server finds the server that the path names.
 func (c *Cloud) server(q *request) (*server, error) {
 	s := c.inv.servers[q.id]
-	if s == nil || s.zone != q.zone || !q.key.sees(s.project) {
+	if s == nil || s.zone != q.zone || !q.caller.sees(s.project) {
 		return nil, notFound(resServer, q.id)
 	}
 	return s, nil
@@ -33,7 +33,7 @@ func (q *request) project(project, organization string) (string, error) {
 	if uuid.Validate(project) != nil {
 		return "", invalid(errorDetail{ArgumentName: "project", Reason: "format", HelpMessage: "value must be a valid UUID"})
 	}
-	if !q.key.sees(project) {
+	if !q.caller.sees(project) {
 		return "", permissionDenied("project", "read")
 	}
 	return project, nil
@@ -52,6 +52,7 @@ func (c *Cloud) getServer(q *request) (*response, error) {
 
 func (c *Cloud) listServers(q *request) (*response, error) {
 	w := pageWindow(q.query, "per_page", 50)
+	w.shift = c.pageShift
 	list := c.inv.in(q.zone).servers.withTags(commaList(q.query, "tags"))
 	keep := c.serverFilter(q)
 	seq := newestFirst(list, keep)
@@ -76,11 +77,11 @@ func (c *Cloud) serverFilter(q *request) func(*server) bool {
 	networks := append(commaList(q.query, "private_networks"), commaList(q.query, "private_network")...)
 	withIP, _ := netip.ParseAddr(get("with_ip")) // one that does not parse matches no server
 	return func(s *server) bool {
-		onNetwork := func(n *privateNIC) bool { return slices.Contains(networks, n.network) }
+		onNetwork := func(n *privateNIC) bool { return slices.Contains(networks, n.network.id) }
 		hasMAC := func(n *privateNIC) bool { return n.mac == get("private_nic_mac_address") }
 		hasIP := func(a *address) bool { return a.ip == withIP }
 		switch {
-		case !q.key.visible(&s.object, get("project"), get("organization"), get("name")),
+		case !q.caller.visible(&s.object, get("project"), get("organization"), get("name")),
 			c.listLag > 0 && time.Since(s.created) < c.listLag,
 			get("commercial_type") != "" && s.product.name != get("commercial_type"),
 			get("state") != "" && s.state != get("state"),
@@ -104,7 +105,7 @@ func (c *Cloud) deleteServer(q *request) (*response, error) {
 		return nil, err
 	case s.state == StateLocked:
 		return nil, locked(s.id)
-	case s.state != StateStopped && c.legacy:
+	case s.state != StateStopped && c.switches.legacy:
 		return nil, legacyInvalid("instance should be powered off")
 	case s.state != StateStopped:
 		return nil, stillInUse("instance should be powered off")
@@ -138,7 +139,7 @@ func (c *Cloud) serverAction(q *request) (*response, error) {
 	if verb == "" {
 		verb = "Write"
 	}
-	if err := q.key.require(permission{"Instances", "Server", verb}); err != nil {
+	if err := q.caller.require(permission{"Instances", "Server", verb}); err != nil {
 		return nil, err
 	}
 	s, err := c.server(q)

@@ -1,7 +1,6 @@
 package fakecloud
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -52,6 +51,10 @@ func (c *Cloud) updateServer(q *request) (*response, error) {
 	if err := in.unsupported(); err != nil {
 		return nil, err
 	}
+	place, err := c.wantedPlacement(q, s, in.PlacementGroup)
+	if err != nil {
+		return nil, err
+	}
 	wanted := s.volumes
 	if in.Volumes != nil {
 		if wanted, err = c.wantedVolumes(q, s, *in.Volumes); err != nil {
@@ -67,6 +70,7 @@ func (c *Cloud) updateServer(q *request) (*response, error) {
 	}
 
 	s.product = p
+	s.place(place)
 	delete(s.group.servers, s.id)
 	s.group = group
 	group.servers[s.id] = s
@@ -103,14 +107,24 @@ func (in *updateServerBody) unsupported() error {
 	if in.PrivateNICs != nil {
 		return invalid(constraint("private_nics", "use the private_nics routes"))
 	}
-	if len(in.PlacementGroup) == 0 || bytes.Equal(in.PlacementGroup, []byte("null")) {
-		return nil
+	return nil
+}
+
+// wantedPlacement is the group after the update: null clears it, a new one
+// needs a server that is off.
+func (c *Cloud) wantedPlacement(q *request, s *server, given json.RawMessage) (*placementGroup, error) {
+	if len(given) == 0 {
+		return s.placement, nil
 	}
 	var id string
-	if err := json.Unmarshal(in.PlacementGroup, &id); err != nil {
-		return invalid(constraint("placement_group", "not a valid value"))
+	if err := json.Unmarshal(given, &id); err != nil {
+		return nil, invalid(constraint("placement_group", "not a valid value"))
 	}
-	return placement(id)
+	g, err := c.placement(q, id)
+	if err == nil && g != nil && g != s.placement && s.state != StateStopped {
+		return nil, stillInUse("instance should be powered off")
+	}
+	return g, err
 }
 
 // wantedVolumes resolves a whole new set of volumes: each names one that the

@@ -9,29 +9,48 @@ import (
 
 // inventory is everything that exists. Cloud.mu guards it.
 type inventory struct {
-	serial  uint64 // of the object made last; orders lists by creation
-	servers map[string]*server
-	volumes map[string]*volume // of both planes
-	ips     map[string]*flexibleIP
-	groups  map[string]*securityGroup
-	zones   map[string]*zoneIndex
+	serial     uint64 // of the object made last; orders lists by creation
+	servers    map[string]*server
+	volumes    map[string]*volume // of both planes
+	snapshots  map[string]*snapshot
+	ips        map[string]*flexibleIP
+	groups     map[string]*securityGroup
+	placements map[string]*placementGroup
+	networks   map[string]*privateNetwork
+	zones      map[string]*zoneIndex // by zone, and by region for what is regional
+
+	// What belongs to the organization.
+	applications shelf[*application]
+	policies     shelf[*policy]
+	keys         shelf[*apiKey]
+	bySecret     map[string]*apiKey
+	sshKeys      shelf[*sshKey]
+	projects     shelf[*project]
 }
 
-// zoneIndex lists the objects of one zone.
+// zoneIndex lists the objects of one zone or region.
 type zoneIndex struct {
-	servers shelf[*server]
-	volumes shelf[*volume]
-	ips     shelf[*flexibleIP]
-	groups  shelf[*securityGroup]
+	servers    shelf[*server]
+	volumes    shelf[*volume]
+	snapshots  shelf[*snapshot]
+	ips        shelf[*flexibleIP]
+	groups     shelf[*securityGroup]
+	placements shelf[*placementGroup]
+	networks   shelf[*privateNetwork]
+	vpcs       shelf[*vpc]
 }
 
 func newInventory() inventory {
 	return inventory{
-		servers: map[string]*server{},
-		volumes: map[string]*volume{},
-		ips:     map[string]*flexibleIP{},
-		groups:  map[string]*securityGroup{},
-		zones:   map[string]*zoneIndex{},
+		servers:    map[string]*server{},
+		volumes:    map[string]*volume{},
+		snapshots:  map[string]*snapshot{},
+		ips:        map[string]*flexibleIP{},
+		groups:     map[string]*securityGroup{},
+		placements: map[string]*placementGroup{},
+		networks:   map[string]*privateNetwork{},
+		zones:      map[string]*zoneIndex{},
+		bySecret:   map[string]*apiKey{},
 	}
 }
 
@@ -59,7 +78,7 @@ type object struct {
 	serial   uint64
 	id       string
 	name     string
-	zone     string
+	zone     string // the region of what is regional, "" of what is global
 	project  string
 	tags     []string
 	created  time.Time
@@ -99,6 +118,16 @@ func (s *shelf[T]) add(t T) {
 func (s *shelf[T]) remove(t T) {
 	s.all = without(s.all, t)
 	s.untag(t)
+}
+
+// byID walks the shelf: it is for kinds of which there are few.
+func (s *shelf[T]) byID(id string) (found T, ok bool) {
+	for _, t := range s.all {
+		if t.common().id == id {
+			return t, true
+		}
+	}
+	return found, false
 }
 
 func (s *shelf[T]) retag(t T, tags []string) {

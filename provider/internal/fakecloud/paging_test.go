@@ -112,7 +112,7 @@ func TestServerFilters(t *testing.T) {
 	first := a.createWith(t, &instance.CreateServerRequest{Name: "first", Tags: []string{"a", "b", "a"}})
 	second := a.createWith(t, &instance.CreateServerRequest{Name: "second", CommercialType: "DEV1-S", Tags: []string{"b,c"}, DynamicIPRequired: new(true)})
 	a.mustAct(t, second.ID, instance.ServerActionPoweron)
-	const network = "5f3c1c1e-7c0b-4f65-9f0a-6f0a2b1c9d1e"
+	network := a.directNetwork(t)
 	if _, err := a.instance.CreatePrivateNIC(&instance.CreatePrivateNICRequest{ServerID: first.ID, PrivateNetworkID: network}); err != nil {
 		t.Fatal(err)
 	}

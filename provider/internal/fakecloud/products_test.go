@@ -130,7 +130,7 @@ func TestAddressesRunOut(t *testing.T) {
 func TestPrivateNICs(t *testing.T) {
 	a := serve(t, Options{})
 	s := a.create(t, "n")
-	const network = "5f3c1c1e-7c0b-4f65-9f0a-6f0a2b1c9d1e"
+	network := a.directNetwork(t)
 	var first *instance.PrivateNIC
 	for range maxNICs {
 		resp, err := a.instance.CreatePrivateNIC(&instance.CreatePrivateNICRequest{ServerID: s.ID, PrivateNetworkID: network, Tags: []string{"t"}})

@@ -12,6 +12,9 @@ import (
 const (
 	instances = "/instance/v1/zones/{zone}"
 	blocks    = "/block/v1/zones/{zone}"
+	vpcs      = "/vpc/v2/regions/{region}"
+	iam       = "/iam/v1alpha1"
+	projects  = "/account/v3/projects"
 
 	RouteCreateServer      = "POST " + instances + "/servers"
 	RouteListServers       = "GET " + instances + "/servers"
@@ -41,22 +44,26 @@ const (
 	RouteDeleteBlockVolume = "DELETE " + blocks + "/volumes/{id}"
 	RouteListLocalImages   = "GET /marketplace/v2/local-images"
 	RouteMetadata          = "GET /metadata"
+	RouteCreateNetwork     = "POST " + vpcs + "/private-networks"
+	RouteDeleteNetwork     = "DELETE " + vpcs + "/private-networks/{id}"
+	RouteCreateApplication = "POST " + iam + "/applications"
+	RouteCreatePolicy      = "POST " + iam + "/policies"
+	RouteCreateAPIKey      = "POST " + iam + "/api-keys"
 )
 
-func (c *Cloud) routes() *http.ServeMux {
-	mux := http.NewServeMux()
+// serveRoutes fills the Cloud's mux.
+func (c *Cloud) serveRoutes() {
+	c.mux, c.routes = http.NewServeMux(), map[string]*route{}
 	for _, rt := range routeTable() {
+		c.routes[rt.name] = &rt
 		serve := func(w http.ResponseWriter, r *http.Request) { c.serve(&rt, w, r) }
-		mux.HandleFunc(rt.name, serve)
+		c.mux.HandleFunc(rt.name, serve)
 		if strings.Contains(rt.name, blocks) {
-			mux.HandleFunc(strings.Replace(rt.name, "/v1/", "/v1alpha1/", 1), serve)
+			c.mux.HandleFunc(strings.Replace(rt.name, "/v1/", "/v1alpha1/", 1), serve)
 		}
 	}
-	mux.HandleFunc("GET /debug/servers", c.debugServers)
-	mux.HandleFunc("GET /debug/volumes", c.debugVolumes)
-	mux.HandleFunc("GET /debug/leaks", c.debugLeaks)
-	mux.HandleFunc("/", c.unknownRoute)
-	return mux
+	c.serveControl()
+	c.mux.HandleFunc("/", c.unknownRoute)
 }
 
 func routeTable() []route {
@@ -69,8 +76,8 @@ func routeTable() []route {
 	open := func(name string, h func(*Cloud, *request) (*response, error)) route {
 		return route{name: name, public: true, spaced: strings.Contains(name, instances), handle: h}
 	}
-	nic, group := instances+"/servers/{id}/private_nics", instances+"/security_groups"
-	return []route{
+	nic, group, placement := instances+"/servers/{id}/private_nics", instances+"/security_groups", instances+"/placement_groups"
+	table := []route{
 		instance(RouteCreateServer, "Server", "Create", (*Cloud).createServer),
 		instance(RouteListServers, "Server", "List", (*Cloud).listServers),
 		instance(RouteGetServer, "Server", "Read", (*Cloud).getServer),
@@ -108,6 +115,20 @@ func routeTable() []route {
 		instance("GET "+group+"/{id}", "SecurityGroup", "Read", (*Cloud).getGroup),
 		instance("PATCH "+group+"/{id}", "SecurityGroup", "Write", (*Cloud).updateGroup),
 		instance("DELETE "+group+"/{id}", "SecurityGroup", "Delete", (*Cloud).deleteGroup),
+		instance("GET "+group+"/default/rules", "SecurityGroup", "Read", (*Cloud).listDefaultRules),
+		instance("GET "+group+"/{id}/rules", "SecurityGroup", "Read", (*Cloud).listRulesOfGroup),
+		instance("POST "+group+"/{id}/rules", "SecurityGroup", "Write", (*Cloud).createGroupRule),
+		instance("PUT "+group+"/{id}/rules", "SecurityGroup", "Write", (*Cloud).setGroupRules),
+		instance("GET "+group+"/{id}/rules/{rule}", "SecurityGroup", "Read", (*Cloud).getGroupRule),
+		instance("PATCH "+group+"/{id}/rules/{rule}", "SecurityGroup", "Write", (*Cloud).updateGroupRule),
+		instance("DELETE "+group+"/{id}/rules/{rule}", "SecurityGroup", "Write", (*Cloud).deleteGroupRule),
+
+		instance("GET "+placement, "PlacementGroup", "List", (*Cloud).listPlacements),
+		instance("POST "+placement, "PlacementGroup", "Create", (*Cloud).createPlacement),
+		instance("GET "+placement+"/{id}", "PlacementGroup", "Read", (*Cloud).getPlacement),
+		instance("PATCH "+placement+"/{id}", "PlacementGroup", "Write", (*Cloud).updatePlacement),
+		instance("DELETE "+placement+"/{id}", "PlacementGroup", "Delete", (*Cloud).deletePlacement),
+		instance("GET "+placement+"/{id}/servers", "PlacementGroup", "Read", (*Cloud).listPlacementServers),
 
 		instance("GET "+instances+"/images", "Image", "List", (*Cloud).listImages),
 		instance("GET "+instances+"/images/{id}", "Image", "Read", (*Cloud).getImage),
@@ -121,11 +142,73 @@ func routeTable() []route {
 		block(RouteDeleteBlockVolume, "Volume", "Delete", (*Cloud).deleteBlockVolume),
 		block("GET "+blocks+"/volume-types", "VolumeType", "List", (*Cloud).listBlockTypes),
 
+		block("GET "+blocks+"/snapshots", "Snapshot", "List", (*Cloud).listSnapshots),
+		block("POST "+blocks+"/snapshots", "Snapshot", "Create", (*Cloud).createSnapshot),
+		block("GET "+blocks+"/snapshots/{id}", "Snapshot", "Read", (*Cloud).getSnapshot),
+		block("PATCH "+blocks+"/snapshots/{id}", "Snapshot", "Write", (*Cloud).updateSnapshot),
+		block("DELETE "+blocks+"/snapshots/{id}", "Snapshot", "Delete", (*Cloud).deleteSnapshot),
+
 		open(RouteListLocalImages, (*Cloud).listLocalImages),
 		open("GET /marketplace/v2/local-images/{id}", (*Cloud).getLocalImage),
 		open("GET /marketplace/v2/images", (*Cloud).listMarketplaceImages),
 		open("GET /marketplace/v2/images/{id}", (*Cloud).getMarketplaceImage),
 		open(RouteMetadata, (*Cloud).metadata),
+	}
+	return append(table, organizationRoutes()...)
+}
+
+// organizationRoutes are those outside of any zone.
+func organizationRoutes() []route {
+	in := func(product string) func(name, object, verb string, h func(*Cloud, *request) (*response, error)) route {
+		return func(name, object, verb string, h func(*Cloud, *request) (*response, error)) route {
+			return route{name: name, permission: permission{product, object, verb}, handle: h}
+		}
+	}
+	vpc, manage, ssh, project := in("VPC"), in("IAM"), in("SSHKeys"), in("Project")
+	return []route{
+		{
+			name:       "DELETE /instance/v2alpha1/zones/{zone}/private-network-interfaces/{id}",
+			permission: permission{"Instances", "PrivateNic", "Delete"}, handle: (*Cloud).deleteInterface,
+		},
+
+		vpc("GET "+vpcs+"/vpcs", "Vpc", "List", (*Cloud).listVPCs),
+		vpc("GET "+vpcs+"/vpcs/{id}", "Vpc", "Read", (*Cloud).getVPC),
+		vpc("GET "+vpcs+"/private-networks", "PrivateNetwork", "List", (*Cloud).listNetworks),
+		vpc(RouteCreateNetwork, "PrivateNetwork", "Create", (*Cloud).createNetwork),
+		vpc("GET "+vpcs+"/private-networks/{id}", "PrivateNetwork", "Read", (*Cloud).getNetwork),
+		vpc("PATCH "+vpcs+"/private-networks/{id}", "PrivateNetwork", "Write", (*Cloud).updateNetwork),
+		vpc(RouteDeleteNetwork, "PrivateNetwork", "Delete", (*Cloud).deleteNetwork),
+
+		manage("GET "+iam+"/permission-sets", "PermissionSet", "List", (*Cloud).listPermissionSets),
+		manage("GET "+iam+"/applications", "Application", "List", (*Cloud).listApplications),
+		manage(RouteCreateApplication, "Application", "Create", (*Cloud).createApplication),
+		manage("GET "+iam+"/applications/{id}", "Application", "Read", (*Cloud).getApplication),
+		manage("PATCH "+iam+"/applications/{id}", "Application", "Write", (*Cloud).updateApplication),
+		manage("DELETE "+iam+"/applications/{id}", "Application", "Delete", (*Cloud).deleteApplication),
+		manage("GET "+iam+"/policies", "Policy", "List", (*Cloud).listPolicies),
+		manage(RouteCreatePolicy, "Policy", "Create", (*Cloud).createPolicy),
+		manage("GET "+iam+"/policies/{id}", "Policy", "Read", (*Cloud).getPolicy),
+		manage("PATCH "+iam+"/policies/{id}", "Policy", "Write", (*Cloud).updatePolicy),
+		manage("DELETE "+iam+"/policies/{id}", "Policy", "Delete", (*Cloud).deletePolicy),
+		manage("GET "+iam+"/rules", "Rule", "List", (*Cloud).listRules),
+		manage("PUT "+iam+"/rules", "Rule", "Write", (*Cloud).setRules),
+		manage("GET "+iam+"/api-keys", "ApiKey", "List", (*Cloud).listAPIKeys),
+		manage(RouteCreateAPIKey, "ApiKey", "Create", (*Cloud).createAPIKey),
+		manage("GET "+iam+"/api-keys/{id}", "ApiKey", "Read", (*Cloud).getAPIKey),
+		manage("PATCH "+iam+"/api-keys/{id}", "ApiKey", "Write", (*Cloud).updateAPIKey),
+		manage("DELETE "+iam+"/api-keys/{id}", "ApiKey", "Delete", (*Cloud).deleteAPIKey),
+
+		ssh("GET "+iam+"/ssh-keys", "SshKey", "List", (*Cloud).listSSHKeys),
+		ssh("POST "+iam+"/ssh-keys", "SshKey", "Create", (*Cloud).createSSHKey),
+		ssh("GET "+iam+"/ssh-keys/{id}", "SshKey", "Read", (*Cloud).getSSHKey),
+		ssh("PATCH "+iam+"/ssh-keys/{id}", "SshKey", "Write", (*Cloud).updateSSHKey),
+		ssh("DELETE "+iam+"/ssh-keys/{id}", "SshKey", "Delete", (*Cloud).deleteSSHKey),
+
+		project("GET "+projects, "Project", "List", (*Cloud).listProjects),
+		project("POST "+projects, "Project", "Create", (*Cloud).createProject),
+		project("GET "+projects+"/{id}", "Project", "Read", (*Cloud).getProject),
+		project("PATCH "+projects+"/{id}", "Project", "Write", (*Cloud).updateProject),
+		project("DELETE "+projects+"/{id}", "Project", "Delete", (*Cloud).deleteProject),
 	}
 }
 

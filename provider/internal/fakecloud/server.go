@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -21,7 +22,10 @@ import (
 // no limit of the real API is recorded and clients keep below 128 KB.
 const maxBody = 1 << 20
 
-var zoneFormat = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}-[0-9]{1,2}$`)
+var (
+	zoneFormat   = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}-[0-9]{1,2}$`)
+	regionFormat = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}$`)
+)
 
 // route is one call of the API.
 type route struct {
@@ -35,8 +39,9 @@ type route struct {
 // request is what a handler sees. Handlers run with the Cloud's lock held.
 type request struct {
 	*http.Request
-	key     *Key
+	caller  *caller
 	zone    string
+	region  string
 	id      string // the {id} of the path
 	query   url.Values
 	body    []byte
@@ -79,9 +84,9 @@ func (c *Cloud) serveHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve answers one call of a route: fault, key, right, handler, fault again.
 func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
-	q := &request{Request: r, zone: r.PathValue("zone"), id: r.PathValue("id"), query: r.URL.Query()}
-	status := 0
-	defer func() { c.record(r, rt.name, status) }()
+	q := &request{Request: r, zone: r.PathValue("zone"), region: r.PathValue("region"), id: r.PathValue("id"), query: r.URL.Query()}
+	status, number := 0, 0
+	defer func() { c.record(r, rt.name, status, number) }()
 	var err error
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		status = http.StatusRequestEntityTooLarge
@@ -89,7 +94,7 @@ func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	fault := c.faults.take(Request{Route: rt.name, Zone: q.zone, ID: q.id, Query: q.query, Body: q.body, Action: actionOf(rt, q.body)})
+	fault, number := c.faults.take(Request{Route: rt.name, Zone: q.zone, ID: q.id, Query: q.query, Body: q.body, Action: actionOf(rt, q.body)})
 	if fault == nil {
 		fault = &Fault{}
 	}
@@ -98,7 +103,7 @@ func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 		hold(r.Context(), fault.Delay)
 	}
 	reply := fault.Reply
-	if fault.Commit || reply == nil && !fault.Hangup {
+	if fault.Commit || reply == nil && !fault.silent() {
 		done := c.answer(rt, q)
 		if reply == nil {
 			reply = done
@@ -107,11 +112,29 @@ func (c *Cloud) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 	if fault.Commit {
 		hold(r.Context(), fault.Delay)
 	}
-	if fault.Hangup {
-		panic(http.ErrAbortHandler) // net/http closes the connection without an answer
+	if fault.silent() {
+		hangUp(w, fault.Reset)
 	}
 	status = reply.Status
+	if n := fault.HangupAfter; n > 0 && n < len(reply.Body) {
+		reply.writePart(w, n)
+		hangUp(w, fault.Reset)
+	}
 	reply.write(w)
+}
+
+// hangUp ends the connection, and with it the handler. A reset needs the
+// connection itself, which HTTP/1 gives.
+func hangUp(w http.ResponseWriter, reset bool) {
+	if reset {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			if tcp, isTCP := conn.(*net.TCPConn); isTCP {
+				_ = tcp.SetLinger(0) // failing that, the end is an orderly one
+			}
+			_ = conn.Close()
+		}
+	}
+	panic(http.ErrAbortHandler) // net/http closes the connection without an answer
 }
 
 // hold waits, and ends the call when its client gives up.
@@ -164,23 +187,28 @@ func (c *Cloud) withBody(rt *route, reply *Reply, body any) *Reply {
 }
 
 func (c *Cloud) dispatch(rt *route, q *request) (*response, error) {
-	key, err := c.authorize(rt, q.Header.Get("X-Auth-Token"))
-	if err != nil {
-		return nil, err
-	}
-	q.key = key
-	if q.PathValue("zone") != "" && !zoneFormat.MatchString(q.zone) {
-		return nil, invalid(constraint("zone", "not a valid value"))
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, &apiError{status: http.StatusServiceUnavailable, body: errorBody{Message: "internal error"}}
 	}
+	var err error
+	if q.caller, err = c.authorize(rt, q.Header.Get("X-Auth-Token")); err != nil {
+		return nil, err
+	}
+	if q.PathValue("zone") != "" && !zoneFormat.MatchString(q.zone) {
+		return nil, invalid(constraint("zone", "not a valid value"))
+	}
+	if q.PathValue("region") != "" && !regionFormat.MatchString(q.region) {
+		return nil, invalid(constraint("region", "not a valid value"))
+	}
 	return rt.handle(c, q)
 }
 
-func (r *Reply) write(w http.ResponseWriter) {
+func (r *Reply) write(w http.ResponseWriter) { r.writePart(w, len(r.Body)) }
+
+// writePart sends the headers of the whole reply and n bytes of its body.
+func (r *Reply) writePart(w http.ResponseWriter, n int) {
 	h := w.Header()
 	maps.Copy(h, r.Header)
 	// A nil entry stops net/http from guessing a type: the recorded 429 has none.
@@ -193,7 +221,10 @@ func (r *Reply) write(w http.ResponseWriter) {
 	}
 	w.WriteHeader(r.Status)
 	// A client that went away is its own problem: there is nobody to tell.
-	_, _ = io.WriteString(w, r.Body)
+	_, _ = io.WriteString(w, r.Body[:n])
+	if n < len(r.Body) {
+		_ = http.NewResponseController(w).Flush()
+	}
 }
 
 // pagePath is the path of a Link header: what follows the zone.
@@ -203,13 +234,16 @@ func (q *request) pagePath() string {
 }
 
 // record notes an answered call.
-func (c *Cloud) record(r *http.Request, route string, status int) {
-	c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: route, Status: status})
+func (c *Cloud) record(r *http.Request, route string, status, fault int) {
+	c.history.record(Call{
+		At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: route,
+		Zone: r.PathValue("zone"), ID: r.PathValue("id"), Status: status, Fault: fault,
+	})
 	c.log.DebugContext(r.Context(), "request", "method", r.Method, "path", r.URL.Path, "status", status)
 }
 
 func (c *Cloud) unknownRoute(w http.ResponseWriter, r *http.Request) {
-	c.record(r, "", http.StatusNotFound)
+	c.record(r, "", http.StatusNotFound, 0)
 	http.Error(w, "404 page not found", http.StatusNotFound)
 }
 

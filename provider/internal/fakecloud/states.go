@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -36,9 +37,11 @@ type server struct {
 	ips       []*flexibleIP
 	nics      []*privateNIC
 	group     *securityGroup
+	placement *placementGroup // nil for none
 	userData  map[string][]byte
 	mac       string
 	location  *location
+	guestAddr netip.Addr // where the metadata service knows its guest
 
 	flow    *pending // the transition under way
 	boots   int
@@ -122,7 +125,7 @@ func (c *Cloud) act(s *server, action string, o Outcome) error {
 	case "terminate":
 		c.halt(s, "terminating")
 		c.proceed(s, o,
-			phase{c.delays.Terminate * 2 / 5, func() { c.detachNetworkVolumes(s, 0) }},
+			phase{c.delays.Terminate * 2 / 5, func() { c.detachNetworkVolumes(s, c.delays.DetachTerminated) }},
 			phase{c.delays.Terminate * 3 / 5, func() { c.removeServer(s, true) }})
 	case "reboot":
 		c.halt(s, "rebooting")
@@ -211,6 +214,7 @@ func (c *Cloud) becomeRunning(s *server) {
 		CommercialType: s.product.name, Arch: s.product.arch,
 		Project: s.project, Organization: DefaultOrganizationID,
 		Tags: slices.Clone(s.tags), UserData: bytes.Clone(s.atFirst), Boot: s.boots,
+		MetadataSource: s.guestAddr.String(),
 	}
 	if s.image != nil {
 		g.Image = s.image.displayName
@@ -262,9 +266,14 @@ func (c *Cloud) removeServer(s *server, terminated bool) {
 	for _, ip := range slices.Clone(s.ips) {
 		c.detachIP(ip)
 	}
+	for _, n := range s.nics {
+		c.leave(n)
+	}
+	s.place(nil)
 	if s.dynamic != nil {
 		c.release(s.dynamic)
 	}
+	c.guests.forget(s)
 	delete(s.group.servers, s.id)
 	delete(c.inv.servers, s.id)
 	c.inv.zone(s.zone).servers.remove(s)
@@ -293,9 +302,13 @@ func (c *Cloud) GuestShutdown(serverID string) bool {
 	if s == nil || s.state != StateRunning {
 		return false
 	}
+	c.guestShutdown(s)
+	return true
+}
+
+func (c *Cloud) guestShutdown(s *server) {
 	c.haltGuest(s)
 	c.enter(s, StateStoppedInPlace, "stopped in place")
-	return true
 }
 
 // SetStateDetail is the guest's own report: "booted" or "ready". It is ignored
@@ -318,12 +331,16 @@ func (c *Cloud) ForceState(serverID, state, detail string) error {
 	if s == nil {
 		return fmt.Errorf("server %s: %w", serverID, notFound(resServer, serverID))
 	}
+	c.forceState(s, state, detail)
+	return nil
+}
+
+func (c *Cloud) forceState(s *server, state, detail string) {
 	c.proceed(s, OutcomeStuck)
 	if state == StateStopped {
 		c.becomeStopped(s)
 	}
 	c.enter(s, state, detail)
-	return nil
 }
 
 func randomLocation(zone string) *location {

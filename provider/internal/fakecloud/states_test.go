@@ -1,6 +1,7 @@
 package fakecloud
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -44,6 +45,17 @@ func localImage(zone, label string) string {
 		}
 	}
 	panic("no local image " + label)
+}
+
+// directNetwork makes a Private Network in fr-par and returns its id.
+func (c *Cloud) directNetwork(t *testing.T) string {
+	t.Helper()
+	w := c.direct("POST", "/vpc/v2/regions/fr-par/private-networks", `{"name":"pn","project_id":"`+DefaultProjectID+`"}`)
+	var body struct{ ID string }
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("private network: %d %s", w.Code, w.Body)
+	}
+	return body.ID
 }
 
 func (c *Cloud) directAct(t *testing.T, id, action string) {

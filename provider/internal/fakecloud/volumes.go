@@ -24,6 +24,7 @@ type volume struct {
 	kind   string
 	size   uint64
 	iops   uint32 // of network volumes: 5000 or 15000
+	parent string // the snapshot it was made from, "" for none
 	boot   bool
 	server *server    // nil when attached to nothing
 	ref    *reference // of network volumes, from attaching until detached
@@ -38,7 +39,7 @@ type reference struct {
 	id       string
 	serverID string
 	created  time.Time
-	status   string // attached or detaching
+	status   string // attached, later detaching
 }
 
 func (v *volume) network() bool { return v.kind == kindNetwork }
@@ -57,6 +58,11 @@ func (c *Cloud) newVolume(name, zone, project, kind string, size uint64, tags []
 
 func (c *Cloud) removeVolume(v *volume) {
 	c.cancel(v.change)
+	for _, s := range c.inv.in(v.zone).snapshots.all {
+		if s.parent == v {
+			s.parent = nil
+		}
+	}
 	delete(c.inv.volumes, v.id)
 	c.inv.zone(v.zone).volumes.remove(v)
 }
@@ -78,18 +84,26 @@ func (c *Cloud) detach(v *volume, takes time.Duration) {
 	if v.ref == nil {
 		return
 	}
-	v.ref.status = "detaching"
-	v.change = c.after(takes, func() {
-		v.ref, v.status = nil, "available"
+	done := func() {
+		v.ref, v.status, v.change = nil, "available", nil
 		v.lastDetached = time.Now()
 		v.modified = v.lastDetached
-	})
+	}
+	begun := func() {
+		v.ref.status = "detaching"
+		v.change = c.after(takes, done)
+	}
+	if late := c.delays.DetachStart; late > 0 {
+		v.change = c.after(late, begun)
+		return
+	}
+	begun()
 }
 
 // localVolume finds a volume of the instance plane.
 func (c *Cloud) localVolume(q *request, id string) (*volume, error) {
 	v := c.inv.volumes[id]
-	if v == nil || v.network() || v.zone != q.zone || !q.key.sees(v.project) {
+	if v == nil || v.network() || v.zone != q.zone || !q.caller.sees(v.project) {
 		return nil, notFound(resLocalVolume, id)
 	}
 	return v, nil
@@ -98,7 +112,7 @@ func (c *Cloud) localVolume(q *request, id string) (*volume, error) {
 // anyVolume finds a volume of either plane, for attaching.
 func (c *Cloud) anyVolume(q *request, id string) (*volume, error) {
 	v := c.inv.volumes[id]
-	if v == nil || v.zone != q.zone || !q.key.sees(v.project) {
+	if v == nil || v.zone != q.zone || !q.caller.sees(v.project) {
 		return nil, notFound(resLocalVolume, id)
 	}
 	return v, nil
@@ -151,7 +165,7 @@ func (c *Cloud) listLocalVolumes(q *request) (*response, error) {
 	kind := q.query.Get("volume_type")
 	found, total := cut(w, newestFirst(c.inv.in(q.zone).volumes.withTags(commaList(q.query, "tags")), func(v *volume) bool {
 		return !v.network() && (kind == "" || v.kind == kind) &&
-			q.key.visible(&v.object, q.query.Get("project"), q.query.Get("organization"), q.query.Get("name"))
+			q.caller.visible(&v.object, q.query.Get("project"), q.query.Get("organization"), q.query.Get("name"))
 	}))
 	body := struct {
 		Volumes []localVolumeBody `json:"volumes"`

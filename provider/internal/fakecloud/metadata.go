@@ -1,0 +1,143 @@
+package fakecloud
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// privilegedPorts are those a guest needs root for. User data may hold secrets,
+// so the service gives it to calls from them only.
+const privilegedPorts = 1024
+
+// MetadataHandler serves what a guest finds at 169.254.42.42: /conf, /user_data
+// and /vendor_data. Which guest asks follows from the source address, see
+// MapGuest; it must see the connection itself and not that of a proxy.
+func (c *Cloud) MetadataHandler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, call := range map[string]metadataCall{
+		"GET /conf":                   {handle: (*Cloud).guestConf},
+		"GET /user_data":              {privileged: true, handle: (*Cloud).guestUserDataList},
+		"GET /user_data/{key}":        {privileged: true, handle: (*Cloud).guestUserData},
+		"PATCH /user_data/{key}":      {privileged: true, handle: (*Cloud).guestSetUserData},
+		"DELETE /user_data/{key}":     {privileged: true, handle: (*Cloud).guestDeleteUserData},
+		"GET /vendor_data/cloud-init": {privileged: true, handle: (*Cloud).guestVendorData},
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serveMetadata(pattern, call, w, r) })
+	}
+	return mux
+}
+
+type metadataCall struct {
+	privileged bool
+	handle     func(*Cloud, *server, *http.Request, []byte) *Reply // with the lock held
+}
+
+func (c *Cloud) serveMetadata(pattern string, call metadataCall, w http.ResponseWriter, r *http.Request) {
+	reply := &Reply{}
+	id := ""
+	defer func() {
+		c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: pattern, ID: id, Status: reply.Status})
+		c.log.DebugContext(r.Context(), "metadata", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "status", reply.Status)
+	}()
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		reply = plainReply(http.StatusRequestEntityTooLarge, "request body: "+err.Error()+"\n")
+		reply.write(w)
+		return
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		reply = plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("source %q is no address and port\n", r.RemoteAddr))
+		reply.write(w)
+		return
+	}
+	id, reply = c.answerGuest(from, call, r, body)
+	if reply == nil {
+		reply = &Reply{}
+		panic(http.ErrAbortHandler) // closes the connection: the guest has no way to the service
+	}
+	reply.write(w)
+}
+
+// answerGuest answers one call, with nil for a guest that cannot call: one that
+// is off, or that has no public address, for which the real cloud attaches a
+// NoCloud disk instead.
+func (c *Cloud) answerGuest(from netip.AddrPort, call metadataCall, r *http.Request, body []byte) (id string, reply *Reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.guests.at(from.Addr().Unmap())
+	switch {
+	case s == nil:
+		return "", plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("no server's guest is at %s: call from the metadata_source of GET /debug/servers, or map the address with POST /debug/guests\n", from.Addr()))
+	case s.state == StateStopped, s.state == StateStoppedInPlace, s.state == StateLocked, len(s.addresses()) == 0:
+		return s.id, nil
+	case c.busyMeta != 0:
+		c.busyMeta -= min(max(c.busyMeta, 0), 1)
+		return s.id, &Reply{Status: http.StatusTooManyRequests}
+	case call.privileged && from.Port() >= privilegedPorts:
+		return s.id, plainReply(http.StatusForbidden, "") // the rule is documented, its answer is not recorded
+	}
+	return s.id, call.handle(c, s, r, body)
+}
+
+func plainReply(status int, text string) *Reply {
+	return &Reply{Status: status, ContentType: plainText, Body: text}
+}
+
+// inFormat answers as JSON for ?format=json and as shell variables otherwise.
+func (c *Cloud) inFormat(r *http.Request, v any) *Reply {
+	text, err := encode(v, false)
+	if err == nil && r.URL.Query().Get("format") != "json" {
+		text, err = shellVariables(text)
+		if err == nil {
+			return plainReply(http.StatusOK, string(text))
+		}
+	}
+	if err != nil {
+		c.log.Error("cannot encode metadata", "error", err)
+		return plainReply(http.StatusInternalServerError, "")
+	}
+	return jsonReply(http.StatusOK, string(text))
+}
+
+func (c *Cloud) guestConf(s *server, r *http.Request, _ []byte) *Reply {
+	return c.inFormat(r, c.confView(s))
+}
+
+func (c *Cloud) guestUserDataList(s *server, r *http.Request, _ []byte) *Reply {
+	return c.inFormat(r, struct {
+		UserData []string `json:"user_data"`
+	}{nonNil(slices.Sorted(maps.Keys(s.userData)))})
+}
+
+func (c *Cloud) guestUserData(s *server, r *http.Request, _ []byte) *Reply {
+	data, found := s.userData[r.PathValue("key")]
+	if !found {
+		return plainReply(http.StatusNotFound, "")
+	}
+	return plainReply(http.StatusOK, string(data))
+}
+
+func (c *Cloud) guestSetUserData(s *server, r *http.Request, body []byte) *Reply {
+	s.userData[r.PathValue("key")] = bytes.Clone(body)
+	return &Reply{Status: http.StatusNoContent}
+}
+
+func (c *Cloud) guestDeleteUserData(s *server, r *http.Request, _ []byte) *Reply {
+	if _, found := s.userData[r.PathValue("key")]; !found {
+		return plainReply(http.StatusNotFound, "")
+	}
+	delete(s.userData, r.PathValue("key"))
+	return &Reply{Status: http.StatusNoContent}
+}
+
+// guestVendorData is not set, which a guest learns as a 404.
+func (c *Cloud) guestVendorData(*server, *http.Request, []byte) *Reply {
+	return plainReply(http.StatusNotFound, "")
+}
