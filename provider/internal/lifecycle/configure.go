@@ -51,7 +51,7 @@ func (e *Engine) deliver(ctx context.Context, t *task) error {
 		return errSuperseded
 	}
 	t.joined = true
-	err = e.advance(ctx, t, stepDeliver)
+	err = e.advance(t, stepDeliver)
 	report.Confirm(err)
 	return err
 }

@@ -93,13 +93,6 @@ func (e *Engine) drive(parent context.Context, rec machine.Record) {
 	}
 }
 
-// storeFailed says whether an outcome could not be made durable. The record is
-// as it was, and a new process continues from it.
-func storeFailed(err error) bool {
-	var refused *machine.Error
-	return errors.As(err, &refused) && refused.Code == machine.Unavailable
-}
-
 func (e *Engine) spec(rec machine.Record, op *machine.Operation) cloud.Spec {
 	created := rec.History.Create
 	if op.Kind == machine.Create {
@@ -126,7 +119,7 @@ func (e *Engine) runSteps(ctx context.Context, t *task) error {
 	for ; at < len(plan); at++ {
 		s := plan[at]
 		if !t.Rerun {
-			if err := e.advance(ctx, t, s.name); err != nil {
+			if err := e.advance(t, s.name); err != nil {
 				return err
 			}
 		}
@@ -154,7 +147,7 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 		t.Rerun = true
 		if again := (*cloud.AgainError)(nil); errors.As(err, &again) {
 			failures, last = 0, err
-			if err := e.advance(ctx, t, s.name); err != nil {
+			if err := e.advance(t, s.name); err != nil {
 				return err
 			}
 			if !sleep(ctx, again.After) {
@@ -182,7 +175,7 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 		pause := e.backoff(failures)
 		e.o.Log.Warn("step failed; trying again", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, t.op.Kind.String(), telemetry.KeyOperation, t.op.ID,
 			telemetry.KeyStep, s.name, "class", class, "failures", failures, "pause", pause, telemetry.KeyError, err.Error())
-		if err := e.advance(ctx, t, s.name); err != nil {
+		if err := e.advance(t, s.name); err != nil {
 			return err
 		}
 		if !sleep(ctx, pause) {
@@ -251,7 +244,7 @@ func (e *Engine) tolerate(t *task, s step, err error) {
 func stopping(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // advance makes the step's name and the task's memory durable, if they changed.
-func (e *Engine) advance(ctx context.Context, t *task, name string) error {
+func (e *Engine) advance(t *task, name string) error {
 	op := t.op
 	if op.Step == name && op.Ref == t.Ref && op.Joined == t.joined && sameNotes(op.Notes, t.Notes) {
 		return nil
@@ -261,14 +254,13 @@ func (e *Engine) advance(ctx context.Context, t *task, name string) error {
 		p.Began = time.Now()
 		e.o.Log.Debug("step begins", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, telemetry.KeyStep, name)
 	}
-	return e.commitProgress(ctx, t, p)
+	return e.commitProgress(t, p)
 }
 
-// commitProgress does not give up with ctx: a commit takes milliseconds, and
-// the deadline is judged where steps are.
-func (e *Engine) commitProgress(ctx context.Context, t *task, p machine.Progress) error {
+// commitProgress does not end at the deadline, which is judged where steps are.
+func (e *Engine) commitProgress(t *task, p machine.Progress) error {
 	mine := false
-	rec, err := e.o.Store.DoLater(context.WithoutCancel(ctx), t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+	rec, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		next, ok := machine.Advance(cur, t.op.ID, p)
 		mine = ok
 		if !ok {
@@ -293,7 +285,7 @@ func (e *Engine) finish(t *task) error {
 	// Progress that no step committed yet, such as the host's reference, belongs
 	// to the outcome.
 	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
-	_, err := e.o.Store.DoLater(context.Background(), t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+	_, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		cur, ok := machine.Advance(cur, op.ID, p)
 		if !ok {
 			mine = false
@@ -327,7 +319,7 @@ func (e *Engine) fail(t *task, cause error) error {
 	reason, class := e.explain(t, cause)
 	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
 	mine := false
-	rec, err := e.o.Store.DoLater(context.Background(), t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+	rec, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		cur, ok := machine.Advance(cur, op.ID, p)
 		if !ok {
 			mine = false

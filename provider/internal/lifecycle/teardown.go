@@ -69,13 +69,13 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 		if i != reached {
 			e.o.Log.Debug("step begins", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, "Discard", telemetry.KeyOperation, t.Spec.OperationID, telemetry.KeyStep, s.Name)
 			var err error
-			if rec, err = e.noteLeftover(ctx, rec, s.Name, t); err != nil {
+			if rec, err = e.noteLeftover(rec, s.Name, t); err != nil {
 				return rec, err
 			}
 		}
 		err := e.discardStep(ctx, s, t)
 		// Also after a failure: what the step learned must survive.
-		noted, noteErr := e.noteLeftover(ctx, rec, s.Name, t)
+		noted, noteErr := e.noteLeftover(rec, s.Name, t)
 		if noteErr != nil {
 			return rec, noteErr
 		}
@@ -86,7 +86,7 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 	}
 	e.o.Delivery.Forget(rec.ID)
 	e.o.Log.Info("the remains of a failed machine are gone", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Leftover.Ref)
-	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+	return e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		cur = cur.Clone()
 		cur.Leftover = nil
 		return cur, machine.Private
@@ -112,12 +112,12 @@ func indexOf(plan []cloud.Step, name string) int {
 	return -1
 }
 
-func (e *Engine) noteLeftover(ctx context.Context, rec machine.Record, step string, t *cloud.Task) (machine.Record, error) {
+func (e *Engine) noteLeftover(rec machine.Record, step string, t *cloud.Task) (machine.Record, error) {
 	l := rec.Leftover
 	if l.Step == step && l.Ref == t.Ref && sameNotes(l.Notes, t.Notes) {
 		return rec, nil
 	}
-	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+	return e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		if cur.Leftover == nil {
 			return cur, machine.Unchanged
 		}
@@ -131,12 +131,12 @@ func (e *Engine) noteLeftover(ctx context.Context, rec machine.Record, step stri
 // written before the predecessor is marked, so that a crash between the two
 // leaves a slot with a machine; the successor's id is derived, so that the
 // repetition finds it.
-func (e *Engine) succeed(ctx context.Context, rec machine.Record) (machine.Record, error) {
+func (e *Engine) succeed(_ context.Context, rec machine.Record) (machine.Record, error) {
 	if rec.Succeeded || rec.Retired {
 		return rec, nil
 	}
 	id := successorID(rec)
-	_, err := e.change(ctx, id, func(cur machine.Record) (machine.Record, machine.Change) {
+	_, err := e.change(id, func(cur machine.Record) (machine.Record, machine.Change) {
 		if cur.State != machine.Unknown {
 			return cur, machine.Unchanged
 		}
@@ -146,7 +146,7 @@ func (e *Engine) succeed(ctx context.Context, rec machine.Record) (machine.Recor
 		return rec, err
 	}
 	e.o.Log.Info("a new machine fills the slot of a failed one", telemetry.KeyMachine, id, "failed", rec.ID)
-	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+	return e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		cur = cur.Clone()
 		cur.Succeeded = true
 		return cur, machine.Private
@@ -154,11 +154,11 @@ func (e *Engine) succeed(ctx context.Context, rec machine.Record) (machine.Recor
 }
 
 // unlist takes a failed machine off the list once it was shown for long enough.
-func (e *Engine) unlist(ctx context.Context, rec machine.Record) (machine.Record, error) {
+func (e *Engine) unlist(_ context.Context, rec machine.Record) (machine.Record, error) {
 	if wait := time.Until(rec.Since.Add(e.o.FailedListed)); wait > 0 {
 		return rec, cloud.Again(wait, "the failed machine is shown a while longer")
 	}
-	return e.change(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+	return e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		if cur.State != machine.Failed {
 			return cur, machine.Unchanged
 		}
@@ -166,8 +166,8 @@ func (e *Engine) unlist(ctx context.Context, rec machine.Record) (machine.Record
 	})
 }
 
-func (e *Engine) change(ctx context.Context, id string, f func(machine.Record) (machine.Record, machine.Change)) (machine.Record, error) {
-	return e.o.Store.DoLater(ctx, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
+func (e *Engine) change(id string, f func(machine.Record) (machine.Record, machine.Change)) (machine.Record, error) {
+	return e.record(id, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		next, change := f(cur)
 		return next, change, nil
 	})
