@@ -144,8 +144,15 @@ func (w *world) ready(p *process) {
 		case <-ctx.Done():
 		}
 	}()
-	if _, err := w.List(ctx, &pb.ListFilter{MaxResults: 1}, grpc.WaitForReady(true)); err != nil {
-		w.t.Fatalf("the provider does not answer: %v\n%s", err, p.log())
+	for {
+		_, err := w.List(ctx, &pb.ListFilter{MaxResults: 1}, grpc.WaitForReady(true))
+		if err == nil {
+			return
+		}
+		// The connection to the provider before may not be known to be dead.
+		if ctx.Err() != nil || !unanswered(err) {
+			w.t.Fatalf("the provider does not answer: %v\n%s", err, p.log())
+		}
 	}
 }
 
