@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/fakecloud/host"
@@ -20,13 +21,19 @@ import (
 
 const usage = `Usage: fakecloud [flags]
 
-Serves a stand-in for Scaleway's API (Instances, Block Storage, Marketplace) over
-an inventory in memory, with the timings of the real one. Everything is gone when
-it stops. It speaks plain HTTP: do not expose it.
+Serves a stand-in for Scaleway's API (Instances, Block Storage, Marketplace, VPC,
+IAM, Account) over an inventory in memory, with the timings of the real one.
+Everything is gone when it stops. It speaks plain HTTP and asks nobody who may
+script it: do not expose it.
 
-  GET /debug/servers   every server, with its state
-  GET /debug/volumes   every volume
-  GET /debug/leaks     what still bills and has no server
+  GET  /debug/servers    every server, with its state
+  GET  /debug/volumes    every volume
+  GET  /debug/leaks      what still bills and has no server
+  GET  /debug/calls      the calls so far; ?after=N continues
+  POST /debug/faults     make calls fail; GET lists, DELETE removes
+  POST /debug/switches   stock, quotas, lags, delays, the state of a server
+  POST /debug/guests     which server an address of the metadata service is
+  POST /debug/reset      as good as new
 
 Flags:
 `
@@ -40,6 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stdout)
 	flags.SortFlags = false
 	addr := flags.String("addr", "127.0.0.1:8042", "`host:port` to listen on; port 0 picks a free one")
+	metadataAddr := flags.String("metadata-addr", "", "`host:port` of the metadata service that guests ask, port 0 picks a free one (default: none)")
 	scale := flags.Float64("scale", 1, "factor on every delay: 1 as recorded, 0.02 in a hurry, 0 none at all")
 	mode := flags.String("hosts", string(host.None), "what boots when a server is powered on: none, inproc (agents inside this program) or process (a directory tree and the real agent for each)")
 	hostsDir := flags.String("hosts-dir", "", "`folder` for the trees of --hosts=process (default: a temporary one)")
@@ -71,12 +79,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale, Hosts: hosts})
 	defer cloud.Close()
 
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
+	api, err := listen(ctx, "--addr", *addr)
 	if err != nil {
-		return fmt.Errorf("--addr: %w", err)
+		return err
 	}
-	greet(stdout, listener.Addr())
-	return serve(ctx, listener, cloud.Handler())
+	group, ctx := errgroup.WithContext(ctx)
+	if *metadataAddr != "" {
+		metadata, err := listen(ctx, "--metadata-addr", *metadataAddr)
+		if err != nil {
+			return errors.Join(err, api.Close())
+		}
+		greetGuests(stdout, metadata.Addr())
+		group.Go(func() error { return serve(ctx, metadata, cloud.MetadataHandler()) })
+	}
+	greet(stdout, api.Addr())
+	group.Go(func() error { return serve(ctx, api, cloud.Handler()) })
+	return group.Wait()
+}
+
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return l, nil
 }
 
 func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
@@ -118,4 +144,15 @@ export SCW_DEFAULT_PROJECT_ID=%[5]s
 export SCW_DEFAULT_REGION=fr-par
 export SCW_DEFAULT_ZONE=fr-par-1
 `, addr, fakecloud.DefaultAccessKey, fakecloud.DefaultSecretKey, fakecloud.DefaultOrganizationID, fakecloud.DefaultProjectID)
+}
+
+// greetGuests tells how a guest asks for itself.
+func greetGuests(w io.Writer, addr net.Addr) {
+	_, _ = fmt.Fprintf(w, `Guests find themselves at http://%[1]s, each from its own address
+("metadata_source" in /debug/servers), user data from a port below 1024:
+
+curl --interface 127.64.0.1 http://%[1]s/conf?format=json
+curl --interface 127.64.0.1 --local-port 1-1023 http://%[1]s/user_data/cloud-init
+
+`, addr)
 }

@@ -37,7 +37,7 @@ func TestServesUntilToldToStop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var out, log output
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, []string{"--addr", "127.0.0.1:0", "--scale", "0", "-v"}, &out, &log) }()
+	go func() { done <- run(ctx, []string{"--addr", "127.0.0.1:0", "--metadata-addr", "127.0.0.1:0", "--scale", "0", "-v"}, &out, &log) }()
 
 	var url string
 	for deadline := time.Now().Add(10 * time.Second); url == ""; time.Sleep(5 * time.Millisecond) {
@@ -56,6 +56,15 @@ func TestServesUntilToldToStop(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.Body.Close() != nil || !strings.Contains(string(body), "scw.eu") {
 		t.Errorf("%s, %v", body, err)
+	}
+	_, guests, _ := strings.Cut(out.String(), "Guests find themselves at ")
+	guests, _, _ = strings.Cut(guests, ",")
+	resp, err = httpClient.Get(guests + "/conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close() != nil || resp.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("the metadata service answers %d to who is no guest", resp.StatusCode)
 	}
 	httpClient.CloseIdleConnections()
 	stop()
@@ -83,6 +92,7 @@ func TestArguments(t *testing.T) {
 		{[]string{"--scale", "-1"}, "--scale -1"},
 		{[]string{"--scale", "NaN"}, "--scale NaN"},
 		{[]string{"--addr", "nowhere"}, "--addr"},
+		{[]string{"--addr", "127.0.0.1:0", "--metadata-addr", "nowhere"}, "--metadata-addr"},
 		{[]string{"--flag"}, "--flag"},
 	} {
 		var out bytes.Buffer
