@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -92,6 +93,40 @@ func TestFailedSyncBreaksTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantPage(t, start(t, path).List(Filter{}), "a IDLE ")
+}
+
+// TestFileThatIsNotThereAnyMore takes the file away under the store: what is
+// written then is lost, and must not be acknowledged.
+func TestFileThatIsNotThereAnyMore(t *testing.T) {
+	for name, take := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"moved":   func(path string) error { return os.Rename(path, path+".away") },
+		"replaced": func(path string) error {
+			content, err := os.ReadFile(path)
+			return errors.Join(err, os.WriteFile(path+".copy", content, 0o600), os.Rename(path+".copy", path))
+		},
+		"with its folder": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "folder", "state")
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s := start(t, path)
+			must(t, s, "a", to(machine.Idle))
+			if err := take(path); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Do(t.Context(), "a", to(machine.Configuring))
+			wantUnavailable(t, err, "removed or replaced")
+			select {
+			case <-s.Done():
+			default:
+				t.Error("the store goes on")
+			}
+			wantPage(t, s.List(Filter{}), "a IDLE ")
+		})
+	}
 }
 
 // TestFullFileSystem fills a real, small file system below the store.

@@ -57,6 +57,7 @@ type file struct {
 	db       *bbolt.DB
 	raw      *os.File
 	dir      string // its folder
+	path     string // where it is found
 	readOnly bool
 	fresh    bool
 	upgraded []uint64 // the schema versions that open led it through
@@ -91,7 +92,7 @@ func openExisting(path string, flag int) (*file, error) {
 	if err != nil {
 		return nil, withoutPath(err)
 	}
-	f := &file{raw: raw, dir: filepath.Dir(path), readOnly: flag == os.O_RDONLY}
+	f := &file{raw: raw, dir: filepath.Dir(path), path: path, readOnly: flag == os.O_RDONLY}
 	if err := f.open(path); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
@@ -154,7 +155,7 @@ func createFile(path string, l ladder) (_ *file, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be made: %w", withoutPath(err))
 	}
-	f := &file{raw: raw, dir: filepath.Dir(path), fresh: true}
+	f := &file{raw: raw, dir: filepath.Dir(path), path: path, fresh: true}
 	defer func() {
 		err = errors.Join(err, os.Remove(raw.Name()))
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 
 	"go.etcd.io/bbolt"
@@ -30,8 +31,25 @@ func (f *file) write(b *batch) error {
 		}
 		f.tx++
 		f.bytes.Store(size)
-		return nil
+		return f.inPlace()
 	})
+}
+
+// inPlace makes sure that a restart would find what was written. A file that
+// was removed, or that another was put in place of, can still be written, for
+// nobody.
+func (f *file) inPlace() error {
+	ours, err := f.raw.Stat()
+	if err != nil {
+		return withoutPath(err)
+	}
+	found, err := os.Stat(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(ours, found):
+		return fmt.Errorf("state file %s was removed or replaced while in use; stop the provider before that", f.path)
+	default:
+		return nil // whoever cannot look has no reason to doubt
+	}
 }
 
 func put(tx *bbolt.Tx, b *batch) error {
