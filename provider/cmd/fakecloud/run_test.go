@@ -37,7 +37,9 @@ func TestServesUntilToldToStop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var out, log output
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, []string{"--addr", "127.0.0.1:0", "--metadata-addr", "127.0.0.1:0", "--scale", "0", "-v"}, &out, &log) }()
+	go func() {
+		done <- run(ctx, []string{"--addr", "127.0.0.1:0", "--metadata-addr", "127.0.0.1:0", "--scale", "0", "-v"}, &out, &log)
+	}()
 
 	var url string
 	for deadline := time.Now().Add(10 * time.Second); url == ""; time.Sleep(5 * time.Millisecond) {

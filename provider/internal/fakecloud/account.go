@@ -79,7 +79,7 @@ func (c *Cloud) createProject(q *request) (*response, error) {
 	for _, k := range c.inv.keys.all {
 		for i, g := range k.rights {
 			if g.sets == nil && g.projects != nil {
-				k.rights[i].projects = append(g.projects, p.id)
+				k.rights[i].projects = slices.Concat(g.projects, []string{p.id})
 			}
 		}
 	}

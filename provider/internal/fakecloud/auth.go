@@ -165,7 +165,10 @@ func (c *Cloud) authorize(rt *route, token string) (*caller, error) {
 		return nil, rt.permission.denied()
 	}
 	who := &caller{key: key, rights: c.rights(key)}
-	return who, who.require(rt.permission)
+	if err := who.require(rt.permission); err != nil {
+		return nil, err
+	}
+	return who, nil
 }
 
 // flapping is how the calls of a fresh key fare, over and over: rights that

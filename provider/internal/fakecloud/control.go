@@ -56,7 +56,7 @@ func controlReply(w http.ResponseWriter, status int, body any) {
 // controlErrors lists every mistake of a request.
 func controlErrors(err error) any {
 	faults := []string{}
-	if joined, many := err.(interface{ Unwrap() []error }); many { //nolint:errorlint // the list itself is wanted
+	if joined, many := err.(interface{ Unwrap() []error }); many {
 		for _, e := range joined.Unwrap() {
 			faults = append(faults, e.Error())
 		}

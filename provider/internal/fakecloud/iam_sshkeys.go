@@ -4,6 +4,7 @@ import (
 	"crypto/md5" //nolint:gosec // the API prints MD5 fingerprints
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"strings"
@@ -44,7 +45,7 @@ func sshKeyView(k *sshKey) sshKeyBody {
 func fingerprint(line string) (string, error) {
 	fields := strings.Fields(line)
 	if len(fields) < 2 {
-		return "", fmt.Errorf("want a type and a key, as in an authorized_keys line")
+		return "", errors.New("want a type and a key, as in an authorized_keys line")
 	}
 	blob, err := base64.StdEncoding.DecodeString(fields[1])
 	if err != nil {
@@ -59,7 +60,7 @@ func fingerprint(line string) (string, error) {
 	case "ssh-rsa":
 		modulus := strings.TrimLeft(string(parts[len(parts)-1]), "\x00")
 		if modulus == "" {
-			return "", fmt.Errorf("the key has no modulus")
+			return "", errors.New("the key has no modulus")
 		}
 		size = (len(modulus)-1)*8 + bits.Len8(modulus[0])
 	case "ecdsa-sha2-nistp384":
@@ -118,11 +119,11 @@ func (c *Cloud) createSSHKey(q *request) (*response, error) {
 	if !q.caller.sees(in.ProjectID) {
 		return nil, permissionDenied("project", "read")
 	}
-	print, err := fingerprint(in.PublicKey)
+	sum, err := fingerprint(in.PublicKey)
 	if err != nil {
 		return nil, invalid(errorDetail{ArgumentName: "public_key", Reason: "format", HelpMessage: err.Error()})
 	}
-	k := &sshKey{object: c.inv.newObject(in.Name, "", in.ProjectID, nil), publicKey: in.PublicKey, fingerprint: print}
+	k := &sshKey{object: c.inv.newObject(in.Name, "", in.ProjectID, nil), publicKey: in.PublicKey, fingerprint: sum}
 	c.inv.sshKeys.add(k)
 	return ok(sshKeyView(k))
 }

@@ -28,41 +28,42 @@ func (c *Cloud) MetadataHandler() http.Handler {
 		"DELETE /user_data/{key}":     {privileged: true, handle: (*Cloud).guestDeleteUserData},
 		"GET /vendor_data/cloud-init": {privileged: true, handle: (*Cloud).guestVendorData},
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serveMetadata(pattern, call, w, r) })
+		call.route = pattern
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serveMetadata(call, w, r) })
 	}
 	return mux
 }
 
 type metadataCall struct {
+	route      string
 	privileged bool
 	handle     func(*Cloud, *server, *http.Request, []byte) *Reply // with the lock held
 }
 
-func (c *Cloud) serveMetadata(pattern string, call metadataCall, w http.ResponseWriter, r *http.Request) {
-	reply := &Reply{}
-	id := ""
-	defer func() {
-		c.history.record(Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: pattern, ID: id, Status: reply.Status})
-		c.log.DebugContext(r.Context(), "metadata", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "status", reply.Status)
-	}()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		reply = plainReply(http.StatusRequestEntityTooLarge, "request body: "+err.Error()+"\n")
-		reply.write(w)
-		return
+func (c *Cloud) serveMetadata(call metadataCall, w http.ResponseWriter, r *http.Request) {
+	id, reply := c.metadataReply(call, w, r)
+	seen := Call{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: call.route, ID: id}
+	if reply != nil {
+		seen.Status = reply.Status
 	}
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		reply = plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("source %q is no address and port\n", r.RemoteAddr))
-		reply.write(w)
-		return
-	}
-	id, reply = c.answerGuest(from, call, r, body)
+	c.history.record(seen)
+	c.log.DebugContext(r.Context(), "metadata", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "status", seen.Status)
 	if reply == nil {
-		reply = &Reply{}
 		panic(http.ErrAbortHandler) // closes the connection: the guest has no way to the service
 	}
 	reply.write(w)
+}
+
+func (c *Cloud) metadataReply(call metadataCall, w http.ResponseWriter, r *http.Request) (id string, reply *Reply) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return "", plainReply(http.StatusRequestEntityTooLarge, "request body: "+err.Error()+"\n")
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return "", plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("source %q is no address and port\n", r.RemoteAddr))
+	}
+	return c.answerGuest(from, call, r, body)
 }
 
 // answerGuest answers one call, with nil for a guest that cannot call: one that
