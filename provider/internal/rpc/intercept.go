@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
 )
 
 // Recover turns a panic in a handler into INTERNAL, so that one bad call does
@@ -37,9 +38,9 @@ func Measure(log *slog.Logger, observe func(method string, code codes.Code, took
 		code := status.Code(err)
 		observe(info.FullMethod, code, time.Since(began))
 		if err != nil {
-			attrs := []any{"method", info.FullMethod, "code", code.String(), "error", status.Convert(err).Message()}
+			attrs := []any{telemetry.KeyMethod, info.FullMethod, "code", code.String(), telemetry.KeyError, status.Convert(err).Message()}
 			if in, ok := req.(interface{ GetMachineId() string }); ok {
-				attrs = append(attrs, "machine", in.GetMachineId()[:min(len(in.GetMachineId()), machine.MaxIDBytes)])
+				attrs = append(attrs, telemetry.KeyMachine, in.GetMachineId()[:min(len(in.GetMachineId()), machine.MaxIDBytes)])
 			}
 			log.Warn("call refused", attrs...)
 		}
