@@ -97,13 +97,23 @@ func (c *connection) unreachable(text string) string {
 		return "The provider's certificate is for another name. Use that name in --addr, or give it with --tls-server-name."
 	case has("expired or is not yet valid"):
 		return "A certificate is out of date, or this host's clock is wrong."
-	case has("certificate required"):
-		return "The provider wants a client certificate. Give one with --tls-cert and --tls-key."
-	case has("bad certificate", "unknown certificate authority", "unknown_ca", "certificate unknown"):
-		return "The provider does not accept the client certificate. It must chain to the provider's --tls-ca."
-	case c.insecure && has("server preface", "EOF", "connection reset"):
-		return "The connection was closed at once: the provider most likely speaks TLS. Leave --insecure out, and give its CA with --tls-ca."
+	case has("certificate required", "bad certificate", "unknown certificate authority", "unknown certificate"):
+		return c.refusedCertificate("The provider refuses the connection")
+	case has("server preface", "EOF", "connection reset", "broken pipe"):
+		// In TLS 1.3 a client may learn that its certificate is refused only from
+		// the connection being closed.
+		if c.insecure {
+			return "The connection was closed at once: the provider most likely speaks TLS. Leave --insecure out, and give its CA with --tls-ca."
+		}
+		return c.refusedCertificate("The connection was closed: if it happens again, it is most likely for the client certificate")
 	default:
-		return "The provider is starting or stopping, or cannot write its state. Nothing was changed; try again, and look at its log and /readyz."
+		return "The provider is starting or stopping, or cannot write its state: look at its log and at /readyz. Try again; what was accepted before the connection broke is a replay then."
 	}
+}
+
+func (c *connection) refusedCertificate(what string) string {
+	if c.cert == "" {
+		return what + ". It wants a client certificate: give one with --tls-cert and --tls-key."
+	}
+	return what + ". It does not accept the client certificate, which must chain to the provider's --tls-ca."
 }

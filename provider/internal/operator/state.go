@@ -135,8 +135,7 @@ func socketError(socket string, err error) error {
 	case errors.Is(err, syscall.EACCES):
 		advice = "; only root and the provider's own user may use it"
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // without the URL that HTTP needs and nobody typed
 	}
 	return fmt.Errorf("--socket %s: %w%s", socket, err, advice)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -165,7 +166,7 @@ func (w *watcher) show(old, m *pb.Machine) error {
 	if old.GetState() != m.GetState() {
 		state = stateName(old.GetState()) + " -> " + state
 	}
-	line := fmt.Sprintf("%s  %s  %s", clock(), printable(m.GetId()), state)
+	line := []string{clock(), printable(m.GetId()), state}
 	for _, field := range []struct{ name, was, is string }{
 		{"host", old.GetHost().GetRef(), m.GetHost().GetRef()},
 		{"cluster", old.GetCluster(), m.GetCluster()},
@@ -173,10 +174,10 @@ func (w *watcher) show(old, m *pb.Machine) error {
 		{"error", old.GetLastError(), m.GetLastError()},
 	} {
 		if field.is != field.was {
-			line += fmt.Sprintf("  %s %s", field.name, orDash(field.is))
+			line = append(line, field.name+" "+orDash(field.is))
 		}
 	}
-	_, err := fmt.Fprintln(w.out, line)
+	_, err := fmt.Fprintln(w.out, strings.Join(line, "  "))
 	return err
 }
 

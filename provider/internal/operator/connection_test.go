@@ -1,0 +1,106 @@
+package operator
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+)
+
+// freePort is an address that nothing listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// TestConnections meets real ports in every way in which the two sides can
+// misunderstand each other: the message must say which it is.
+func TestConnections(t *testing.T) {
+	s := &scripted{machines: []*pb.Machine{{Id: "m-1"}}}
+	pair, cert, key := certificate(t, "provider.example")
+	_, otherCert, otherKey := certificate(t, "provider.example")
+	pool := x509.NewCertPool()
+	pool.AddCert(pair.Leaf)
+	plain := serve(t, s, nil)
+	secure := serve(t, s, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}})
+	mutual := serve(t, s, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
+	noPEM := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(noPEM, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := "--tls-server-name=provider.example"
+	for what, tt := range map[string]struct {
+		args []string
+		want string // "" for success
+	}{
+		"plaintext":             {[]string{"--addr=" + plain, "--insecure"}, ""},
+		"TLS":                   {[]string{"--addr=" + secure, "--tls-ca=" + cert, name}, ""},
+		"mutual TLS":            {[]string{"--addr=" + mutual, "--tls-ca=" + cert, name, "--tls-cert=" + cert, "--tls-key=" + key}, ""},
+		"nobody listens":        {[]string{"--addr=" + freePort(t), "--insecure"}, "Is the provider running"},
+		"TLS to plaintext":      {[]string{"--addr=" + plain, "--tls-ca=" + cert}, "Give --insecure"},
+		"plaintext to TLS":      {[]string{"--addr=" + secure, "--insecure"}, "Leave --insecure out"},
+		"another CA":            {[]string{"--addr=" + secure, "--tls-ca=" + otherCert, name}, "with --tls-ca"},
+		"the system's CAs":      {[]string{"--addr=" + secure, name}, "with --tls-ca"},
+		"another name":          {[]string{"--addr=" + secure, "--tls-ca=" + cert}, "--tls-server-name"},
+		"no certificate":        {[]string{"--addr=" + mutual, "--tls-ca=" + cert, name}, "wants a client certificate"},
+		"a strange certificate": {[]string{"--addr=" + mutual, "--tls-ca=" + cert, name, "--tls-cert=" + otherCert, "--tls-key=" + otherKey}, "does not accept the client certificate"},
+		"a CA without PEM":      {[]string{"--addr=" + secure, "--tls-ca=" + noPEM}, "holds no PEM certificate"},
+		"a missing file":        {[]string{"--addr=" + secure, "--tls-ca=" + noPEM + "x"}, "no such file"},
+		"a pair that is none":   {[]string{"--addr=" + secure, "--tls-cert=" + cert, "--tls-key=" + otherKey}, "private key does not match"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			code, stdout, stderr := capacityctl(append([]string{"list"}, tt.args...)...)
+			if tt.want == "" {
+				if code != exitOK || !strings.Contains(stdout, "m-1") {
+					t.Errorf("exit code %d: %s", code, stderr)
+				}
+				return
+			}
+			if code != exitFailed || !strings.Contains(stderr, tt.want) {
+				t.Errorf("exit code %d, want %q in:\n%s", code, tt.want, stderr)
+			}
+			t.Log(stderr)
+		})
+	}
+}
+
+func TestRefusedCalls(t *testing.T) {
+	s := &scripted{}
+	addr := serve(t, s, nil)
+	for code, want := range map[codes.Code][]string{
+		codes.FailedPrecondition: {"FAILED_PRECONDITION", "--epoch", "--shard of your own", "find the other one"},
+		codes.Aborted:            {"ABORTED", "try again when it has settled"},
+		codes.NotFound:           {"NOT_FOUND", "capacityctl list"},
+		codes.PermissionDenied:   {"PERMISSION_DENIED", "bigfleet://shard/ID"},
+		codes.Unimplemented:      {"UNIMPLEMENTED", addr},
+		codes.Unavailable:        {"UNAVAILABLE", "/readyz"},
+		codes.InvalidArgument:    {"INVALID_ARGUMENT"},
+		codes.Internal:           {"INTERNAL"},
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			s.edit(func() { s.fail = status.Error(code, "because") })
+			exit, _, stderr := capacityctl("walk", "m-1", "create", "--insecure", "--addr="+addr)
+			if exit != exitFailed || !strings.Contains(stderr, "create m-1: ") || !strings.Contains(stderr, ": because") {
+				t.Errorf("exit code %d: %s", exit, stderr)
+			}
+			for _, w := range want {
+				if !strings.Contains(stderr, w) {
+					t.Errorf("it does not say %q:\n%s", w, stderr)
+				}
+			}
+		})
+	}
+}
