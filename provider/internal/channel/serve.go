@@ -41,8 +41,8 @@ func (s *Server) ListenAndServe(ctx context.Context, addr string, conf *tls.Conf
 }
 
 // Serve serves the channel on ln over TLS 1.3 until ctx ends; then it releases
-// the parked polls, waits for the requests in flight and returns nil. It closes
-// ln. conf holds the certificate; no version below TLS 1.3 is spoken whatever
+// the parked polls, waits for the requests in flight, up to a limit, and returns
+// nil. It closes ln. conf holds the certificate; no version below TLS 1.3 is spoken whatever
 // it says.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) error {
 	if conf == nil || (len(conf.Certificates) == 0 && conf.GetCertificate == nil) {
@@ -63,8 +63,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
 	defer cancel()
 	err := srv.Shutdown(grace)
-	if err != nil {
-		err = fmt.Errorf("requests in flight were cut off after %s: %w", s.limits.ShutdownTimeout, errors.Join(err, srv.Close()))
+	if errors.Is(err, context.DeadlineExceeded) {
+		// A slow download of a package, say: a host comes back for what it lacks,
+		// and the stop as such is in order.
+		s.log.WarnContext(ctx, "requests on the bootstrap channel were cut off", telemetry.KeyDuration, s.limits.ShutdownTimeout)
+		err = srv.Close()
 	}
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		err = errors.Join(err, serveErr)
