@@ -269,8 +269,12 @@ func TestRealBackend(t *testing.T) {
 	p.must("Delete", ids[0], token{}, speculative)
 	await(t, "the end of the server and its volumes", func() bool {
 		_, servers := fetch(t, api+"/debug/servers", "")
-		_, leaks := fetch(t, api+"/debug/leaks", "")
-		return !strings.Contains(servers, server) && !strings.Contains(leaks, server)
+		_, body := fetch(t, api+"/debug/leaks", "")
+		var leaks []any
+		if err := json.Unmarshal([]byte(body), &leaks); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		return !strings.Contains(servers, server) && len(leaks) == 0
 	})
 	hidden := canaries{"blob": string(blob), "secret key": secretKey, "bootstrap secret": secret, "token": agent.token}
 	hidden.in(t, "the log", []byte(p.text()))

@@ -27,7 +27,7 @@ func buildAndRun(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	bin = dir
-	for _, pkg := range []string{"./provider/cmd/scaleway", "./provider/cmd/fakecloud", "./agent/cmd/bigfleet-agent"} {
+	for _, pkg := range []string{"./provider/cmd/scaleway", "./provider/cmd/fakecloud", "./provider/cmd/capacityctl", "./agent/cmd/bigfleet-agent"} {
 		// The binaries are built with the race detector: a race in them ends the
 		// process, and so the test.
 		build := exec.Command("go", "build", "-race", "-o", filepath.Join(dir, filepath.Base(pkg)), pkg)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -225,7 +226,8 @@ func TestDeltasUnderWrites(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t, environment(), nil, "--use-fake-backend", "--provider=certify", "--seed-count=24")
 	ids := p.machines(24)
-	ctx, stop := context.WithCancel(t.Context())
+	var done atomic.Bool
+	deadline := time.Now().Add(time.Minute)
 	var writers, readers sync.WaitGroup
 	for w := range 8 {
 		writers.Go(func() {
@@ -241,7 +243,8 @@ func TestDeltasUnderWrites(t *testing.T) {
 							if err == nil {
 								break
 							}
-							if ctx.Err() != nil {
+							if time.Now().After(deadline) {
+								t.Errorf("%s of %s: %v", kind, id, err)
 								return
 							}
 							time.Sleep(5 * time.Millisecond) // the step before is under way
@@ -276,7 +279,7 @@ func TestDeltasUnderWrites(t *testing.T) {
 	for r := range known {
 		known[r] = map[string]*pb.Machine{}
 		readers.Go(func() {
-			for ctx.Err() == nil {
+			for !done.Load() {
 				follow(r)
 			}
 		})
@@ -285,7 +288,7 @@ func TestDeltasUnderWrites(t *testing.T) {
 	await(t, "the end of all transitions", func() bool {
 		return len(p.page([]pb.MachineState{speculative}, 0, nil).GetMachines()) == 24
 	})
-	stop()
+	done.Store(true)
 	readers.Wait()
 	want := map[string]*pb.Machine{}
 	for _, m := range p.list().GetMachines() {

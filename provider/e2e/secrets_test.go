@@ -56,10 +56,8 @@ func (c canaries) inFiles(t *testing.T, dir string, except ...string) {
 		if err != nil {
 			return err
 		}
-		for _, e := range except {
-			if path == e {
-				return fs.SkipDir
-			}
+		if slices.Contains(except, path) {
+			return fs.SkipDir
 		}
 		if !d.Type().IsRegular() {
 			return nil

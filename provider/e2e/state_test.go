@@ -195,7 +195,7 @@ func wantStop(t *testing.T, code int, output string, wants ...string) {
 		t.Errorf("exit code %d, want 1", code)
 	}
 	var reasons []string
-	for _, line := range strings.Split(strings.TrimSpace(output), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(output), "\n") {
 		if strings.Contains(line, "level=ERROR") {
 			reasons = append(reasons, line)
 		}
@@ -257,7 +257,7 @@ func TestStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer silent.Close()
+		t.Cleanup(func() { silent.Close() })
 	}
 	for _, id := range ids[8:20] {
 		p.must("Create", id, token{"s", 1, 1}, unspecified) // under way at the stop
@@ -323,7 +323,7 @@ func TestSecondSignal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer stuck.Close()
+		t.Cleanup(func() { stuck.Close() })
 		if _, err := io.WriteString(stuck, "PRI * HTTP/2.0\r\n\r\nSM"); err != nil { // half a preface
 			t.Fatal(err)
 		}

@@ -47,6 +47,7 @@ type world struct {
 	env   []string
 	args  []string
 	attr  *syscall.SysProcAttr // of every provider; nil for our own user
+	last  *process
 	watch atomic.Pointer[func(line string)]
 
 	pb.CapacityProviderClient
@@ -129,7 +130,15 @@ func (w *world) launchAsIs() *process {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(p.kill)
+	w.last = p
 	return p
+}
+
+// stopLast kills the provider that was launched last.
+func (w *world) stopLast() {
+	if w.last != nil {
+		w.last.kill()
+	}
 }
 
 // ready waits until the provider answers.
