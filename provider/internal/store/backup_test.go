@@ -167,7 +167,7 @@ func TestRestore(t *testing.T) {
 	if m.State != machine.Speculative || m.Op != nil || m.Host != (machine.Host{}) || m.Cluster != "" || m.Metadata != nil {
 		t.Errorf("a machine with an operation under way: %+v", m)
 	}
-	if d := cmp.Diff(fullRecord().Marks, m.Marks); d != "" {
+	if d := cmp.Diff(v1Records()[0].Marks, m.Marks); d != "" {
 		t.Errorf("its fencing marks (-want +got):\n%s", d)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
@@ -30,12 +31,36 @@ func fixture(t *testing.T, name string) string {
 	return path
 }
 
+// v1Records are what testdata/v1.state was written with, by the first release.
+// Fields that came later are not in it, and stay zero.
+func v1Records() []machine.Record {
+	at := time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)
+	notes := map[string]string{"volume": "v-1", "raw": "\xff\x00"}
+	return []machine.Record{{
+		ID: "m", Slot: "slot",
+		Offer: &machine.Offer{
+			InstanceType: "type", Zone: "zone", Capacity: machine.Spot, PricePerHour: 1.25, Interruption: 0.5,
+			Resources: map[string]string{"cpu": "1"}, Labels: map[string]string{"l": ""}, Allocatable: map[string]string{"memory": "1Gi"},
+		},
+		State: machine.Configuring, Since: at, Host: machine.Host{Provider: "p", Ref: "r"}, Cluster: "c",
+		Metadata:  map[string]string{"nul": "a\x00b", "empty": "", "": "no key"},
+		LastError: "not \xfe UTF-8",
+		Marks:     map[string]machine.Mark{"s": {Epoch: 1<<63 - 1, Sequence: 1<<63 - 1}, "": {Epoch: 1}},
+		History:   machine.History{Create: "h1", Configure: "h2", Drain: "h3", Delete: "h4"},
+		Op: &machine.Operation{
+			ID: "op", Kind: machine.Configure, Started: at.Add(1), Deadline: at.Add(2), Step: "deliver", StepBegan: at.Add(3),
+			Ref: "ref", Notes: notes, Grace: time.Minute, Sealed: []byte{0, 1, 255}, Joined: true,
+		},
+		Leftover: &machine.Leftover{OperationID: "lo", Ref: "lr", Notes: notes, Step: "ls", After: at.Add(4)},
+		Retired:  true, Succeeded: true, Revision: 1,
+	}, {ID: "bare", State: machine.Speculative, Offer: &machine.Offer{}, Revision: 2}}
+}
+
 func TestFilesOfEveryVersionOpen(t *testing.T) {
 	for _, name := range []string{"v1.state"} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, fixture(t, name))
-			want := []machine.Record{fullRecord(), {ID: "bare", State: machine.Speculative, Offer: &machine.Offer{}, Revision: 2}}
-			if d := cmp.Diff(want, records(s)); d != "" {
+			if d := cmp.Diff(v1Records(), records(s)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 			if got := must(t, s, "ghost", to(machine.Speculative)).Marks; got["shard-1"] != (machine.Mark{Epoch: 7, Sequence: 9}) {
