@@ -49,6 +49,8 @@ type Config struct {
 
 	PollInterval time.Duration
 	SettleWindow time.Duration
+	APIRate      float64
+	APIBurst     int
 
 	EURUSD            float64
 	PriceRefresh      time.Duration
@@ -170,6 +172,9 @@ func (c *Config) flags() *pflag.FlagSet {
 
 	f.DurationVar(&c.PollInterval, "poll-interval", 5*time.Second, "how often a server is read while something is awaited of it")
 	f.DurationVar(&c.SettleWindow, "settle-window", 150*time.Second, "how long after an order without an answer its server may still turn up; a shorter one risks a second server")
+
+	f.Float64Var(&c.APIRate, "api-rate", 10, "`number` of API calls a second that this process may send in the long run; the fake backend is limited only if this is given")
+	f.IntVar(&c.APIBurst, "api-burst", 20, "`number` of API calls it may send at once after a quiet time")
 
 	f.Float64Var(&c.EURUSD, "eur-usd", 1.10, "`dollars` a euro: prices are listed in USD")
 	f.DurationVar(&c.PriceRefresh, "price-refresh", 6*time.Hour, "how often types and prices are read again")

@@ -24,6 +24,9 @@ import (
 // built and measured for.
 const maxSlots = 1_000_000
 
+// maxAPIRate bounds --api-rate and --api-burst, which mean nothing above it.
+const maxAPIRate = 10_000
+
 var (
 	// providerName must fit into tags and DNS labels.
 	providerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -71,6 +74,12 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxParallelCreates < 1 {
 		fault("--max-parallel-creates: %d, want 1 or more", c.MaxParallelCreates)
+	}
+	if !(c.APIRate > 0) || c.APIRate > maxAPIRate {
+		fault("--api-rate: %v, want above 0, and %d at most", c.APIRate, maxAPIRate)
+	}
+	if c.APIBurst < 1 || c.APIBurst > maxAPIRate {
+		fault("--api-burst: %d, want 1 to %d", c.APIBurst, maxAPIRate)
 	}
 	if c.Image == "" {
 		fault("--image: missing")

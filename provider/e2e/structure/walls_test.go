@@ -80,6 +80,11 @@ var walls = []wall{
 		why:  "it faces every host of the fleet: it can hand out a command and take an ack, and reach nothing else",
 	},
 	{
+		of:   []string{"provider/internal/cloud/budget"},
+		open: []string{"provider/internal/cloud", "provider/internal/telemetry"},
+		why:  "it holds calls back by their priority, whatever they are and whoever makes them",
+	},
+	{
 		of:   []string{"provider/internal/cloud/scaleway/..."},
 		open: []string{"provider/internal/cloud", "provider/internal/cloud/scaleway/..."},
 		shut: []string{"provider/internal/lifecycle/...", "provider/internal/channel/...", "provider/internal/machine", "shared/...", "google.golang.org/grpc/..."},

@@ -48,6 +48,12 @@ const (
 	MetricCloudRequests = "bigfleet_cloud_request_duration_seconds" // histogram: cloud, method, route, status
 	MetricCloudInFlight = "bigfleet_cloud_requests_in_flight"       // gauge: cloud
 
+	// The limit on them.
+	MetricBudgetRate   = "bigfleet_cloud_budget_rate"         // gauge: cloud; calls a second
+	MetricBudgetTokens = "bigfleet_cloud_budget_tokens"       // gauge: cloud
+	MetricBudgetWait   = "bigfleet_cloud_budget_wait_seconds" // histogram: cloud, priority
+	MetricThrottled    = "bigfleet_cloud_throttled_total"     // counter: cloud, reason
+
 	// The gRPC port.
 	MetricRPCDuration = "bigfleet_rpc_duration_seconds" // histogram: method, code
 	MetricRPCDenied   = "bigfleet_rpc_denied_total"     // counter
@@ -76,15 +82,17 @@ const (
 
 // Names of metric labels.
 const (
-	LabelClass   = "class"
-	LabelCloud   = "cloud"
-	LabelCode    = "code"
-	LabelKind    = "kind"
-	LabelMethod  = "method"
-	LabelOutcome = "outcome"
-	LabelReason  = "reason"
-	LabelResult  = "result"
-	LabelRoute   = "route"
-	LabelStatus  = "status"
-	LabelStep    = "step"
+	LabelClass    = "class"
+	LabelCloud    = "cloud"
+	LabelCode     = "code"
+	LabelKind     = "kind"
+	LabelMethod   = "method"
+	LabelOutcome  = "outcome"
+	LabelPriority = "priority"
+	LabelReason   = "reason"
+	LabelResult   = "result"
+	LabelRoute    = "route"
+	LabelStatus   = "status"
+	LabelStep     = "step"
+	LabelType     = "type"
 )
