@@ -27,6 +27,7 @@ type backend struct {
 	cloud   cloud.Cloud
 	deleter cloud.Deleter // nil where hosts cannot be given back
 	catalog cloud.Catalog
+	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
 }
 
 // openScaleway makes the Scaleway adapter, against the real API or, by the same
@@ -64,7 +65,7 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 	if err != nil {
 		return nil, fmt.Errorf("scaleway instances: %w", err)
 	}
-	return &backend{cloud: c, deleter: c, catalog: c}, nil
+	return &backend{cloud: c, deleter: c, catalog: c, fitter: c}, nil
 }
 
 // credentials is how the configuration says to reach the API.

@@ -146,7 +146,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		o.Pace.CallsFirst = true
 	}
 	engine := lifecycle.New(o)
-	slots := &slotSource{cfg: cfg, catalog: back.catalog, engine: engine, log: log}
+	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, engine: engine, log: log}
 	if err := slots.seed(ctx); err != nil {
 		return errors.Join(err, front.listener.Close())
 	}

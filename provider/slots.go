@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/offering"
@@ -18,13 +19,14 @@ import (
 type slotSource struct {
 	cfg     *Config
 	catalog cloud.Catalog
+	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
 	engine  *lifecycle.Engine
 	log     *slog.Logger
 }
 
 // seed reads offerings and catalogue and brings the slots in line. A fault in
-// the offerings is an error; a type that the cloud does not know costs its own
-// slots only.
+// the offerings is an error; a type that the cloud does not know, or cannot make
+// as it is asked to, costs its own slots only.
 func (s *slotSource) seed(ctx context.Context) error {
 	offerings, err := s.cfg.offerings()
 	if err != nil {
@@ -36,7 +38,12 @@ func (s *slotSource) seed(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the cloud's types and prices: %w", err)
 	}
-	slots, problems := offering.Slots(s.cfg.Provider, offerings, types, s.cfg.EURUSD)
+	slots, problems := offering.Slots(s.cfg.Provider, offerings, types, s.cfg.EURUSD, func(o offering.Offering) error {
+		if s.fitter == nil {
+			return nil
+		}
+		return s.fitter.Fit(reading, o.CommercialType, o.Options)
+	})
 	for _, p := range problems {
 		s.log.Error("offering with a problem", "left_out", p.LeftOut, telemetry.KeyError, p.String())
 	}
@@ -55,7 +62,7 @@ func (c *Config) offerings() ([]offering.Offering, error) {
 	if c.Offerings == "" {
 		return offering.Builtin(c.Substrate, c.Zone, c.SeedCount), nil
 	}
-	list, err := offering.Load(c.Offerings, offering.Rules{Substrate: c.Substrate, Zone: c.Zone})
+	list, err := offering.Load(c.Offerings, offering.Rules{Substrate: c.Substrate, Zone: c.Zone, Tag: scaleway.CheckTag})
 	if err != nil {
 		return nil, fmt.Errorf("--offerings: %w", err)
 	}

@@ -55,6 +55,10 @@ type Spec struct {
 	OperationID string // the idempotency key: at most one instance ever carries it
 	Type        string // the cloud's commercial type
 	Zone        string
+	// Options is what Options.Encode made of the operator's wishes; "" for none.
+	// Only Create needs them: what it made, it must be possible to tear down
+	// without.
+	Options string
 	// UserData renders the first-boot data. It holds a token, so it is made
 	// when needed and never stored or logged.
 	UserData func() ([]byte, error)
@@ -69,6 +73,7 @@ type Instance struct {
 	Type        string
 	Zone        string
 	Power       Power
+	PowerWord   string // the cloud's own word for Power
 	Created     time.Time
 }
 
@@ -150,6 +155,15 @@ type Type struct {
 // Catalog tells what types exist and cost.
 type Catalog interface {
 	Types(ctx context.Context) (map[string]Type, error)
+}
+
+// Fitter is implemented by catalogs that can tell before an order whether it
+// could be carried out. It reads and makes nothing.
+type Fitter interface {
+	// Fit returns an error that matches ErrInvalid and names the option at fault
+	// when an instance of the type can never be made with the options; any other
+	// error means that it could not be found out.
+	Fit(ctx context.Context, commercialType string, o Options) error
 }
 
 // The decisions an error can carry. Adapters wrap them with the cloud's own

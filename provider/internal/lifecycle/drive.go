@@ -103,6 +103,7 @@ func (e *Engine) spec(rec machine.Record, op *machine.Operation) cloud.Spec {
 		OperationID: created,
 		Type:        rec.Offer.InstanceType,
 		Zone:        rec.Offer.Zone,
+		Options:     op.Options,
 		UserData:    func() ([]byte, error) { return e.o.UserData(rec.ID) },
 	}
 }

@@ -91,6 +91,10 @@ func reoffer(cur machine.Record, offer *machine.Offer) (machine.Record, machine.
 		cur = cur.Clone()
 		cur.Retired = false
 		return cur, machine.Private
+	case looksLike(cur.Offer, offer):
+		cur = cur.Clone()
+		cur.Retired, cur.Offer = false, offer
+		return cur, machine.Private
 	default:
 		cur = cur.Clone()
 		cur.Retired = false
@@ -100,6 +104,11 @@ func reoffer(cur machine.Record, offer *machine.Offer) (machine.Record, machine.
 }
 
 func sameOffer(a, b *machine.Offer) bool {
+	return a == b || looksLike(a, b) && a.Options == b.Options
+}
+
+// looksLike says that List shows the two alike.
+func looksLike(a, b *machine.Offer) bool {
 	return a == b || a != nil && b != nil &&
 		a.InstanceType == b.InstanceType && a.Zone == b.Zone && a.Capacity == b.Capacity &&
 		a.PricePerHour == b.PricePerHour && a.Interruption == b.Interruption &&

@@ -221,6 +221,9 @@ func start(next Record, q Request, now time.Time) Record {
 	case Create:
 		next.History = History{Create: q.OperationID}
 		next.Op.Ref = ""
+		if next.Offer != nil {
+			next.Op.Options = next.Offer.Options
+		}
 	case Configure:
 		next.History.Configure, next.History.Drain = q.OperationID, ""
 		next.Cluster = q.Cluster

@@ -109,6 +109,9 @@ type Offer struct {
 	Resources    map[string]string
 	Labels       map[string]string
 	Allocatable  map[string]string
+	// Options is what the cloud's adapter is told about new instances, in a form
+	// that only it and the offerings know. List does not show it.
+	Options string
 }
 
 // Host names a real host at its cloud.
@@ -139,6 +142,9 @@ type Operation struct {
 	// Joined says that the host reported success and only the cloud's own
 	// bookkeeping is left.
 	Joined bool
+	// Options are Create's: those of the offer when the call was accepted. What is
+	// offered may change, or go, while an instance is half made.
+	Options string
 }
 
 // History is the operation ids of the present life of a slot, by kind; "" for

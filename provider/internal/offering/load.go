@@ -64,6 +64,7 @@ func parse(data []byte, rules Rules) ([]Offering, error) {
 		faults = append(faults, r.faults...)
 		total += list[i].Count // each is at most MaxSlots, and the file is bounded
 	}
+	faults = append(faults, ambiguous(list)...)
 	if total > MaxSlots {
 		faults = append(faults, fmt.Errorf("offerings: the counts add up to %d, the limit is %d", total, MaxSlots))
 	}
@@ -123,10 +124,16 @@ func (r *reader) offering(entry json.RawMessage, rules Rules) Offering {
 		r.labels(o.Labels)
 	}
 
-	for _, name := range slices.Sorted(maps.Keys(r.fields)) {
-		r.fault("."+name, "unknown field; known are commercial_type, zone, capacity_type, count, resources and labels")
-	}
+	r.options(&o.Options, rules)
+	r.leftOver("commercial_type, zone, capacity_type, count, resources, labels, image, root_volume, private_network_ids, security_group_id, placement_group_id, public_ip and tags")
 	return o
+}
+
+// leftOver complains of the fields that nothing took.
+func (r *reader) leftOver(known string) {
+	for _, name := range slices.Sorted(maps.Keys(r.fields)) {
+		r.fault("."+name, "unknown field; known are %s", known)
+	}
 }
 
 func (r *reader) zone(o *Offering, rules Rules) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 
+	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/machine"
 )
 
@@ -22,6 +23,8 @@ const (
 	MaxSlots      = 100_000 // of all offerings together: what one provider is planned for
 	MaxLabels     = 64      // an offering
 	MaxLabelBytes = 1024    // a key or a value
+	MaxTags       = 32      // an offering
+	MaxNetworks   = 8       // private ones, an offering: Scaleway's own limit
 )
 
 // Offering is one entry of the offerings file.
@@ -36,12 +39,17 @@ type Offering struct {
 	// for the other.
 	Resources map[string]string
 	Labels    map[string]string
+	// Options say how new machines are made. They are not part of a slot's
+	// identity: machines that exist keep their ids, and what they were made with.
+	Options cloud.Options
 }
 
 // Rules are what a provider demands of its offerings.
 type Rules struct {
 	Substrate string // Instances or ElasticMetal
 	Zone      string // --zone: a provider serves one
+	// Tag judges an operator's tag; nil accepts any.
+	Tag func(tag string) error
 }
 
 // Builtin is what is offered without an offerings file: seedCount machines,

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -36,8 +37,9 @@ type Slot struct {
 //
 // Prices become USD at eurUSD, the price of a euro in dollars; bare metal costs
 // 0, being paid for whether it is used or not. What cannot be offered is left
-// out and returned as a problem.
-func Slots(provider string, offerings []Offering, types map[string]cloud.Type, eurUSD float64) ([]Slot, []Problem) {
+// out and returned as a problem. fits asks the cloud whether an offering could be
+// made at all, as cloud.Fitter does; nil asks nobody.
+func Slots(provider string, offerings []Offering, types map[string]cloud.Type, eurUSD float64, fits func(Offering) error) ([]Slot, []Problem) {
 	var (
 		slots    []Slot
 		problems []Problem
@@ -50,6 +52,14 @@ func Slots(provider string, offerings []Offering, types map[string]cloud.Type, e
 				offer, problem = nil, "its ids clash with those of "+other+"; change a label of one of them"
 			}
 			taken[m.prefix] = m.CommercialType
+		}
+		if offer != nil && fits != nil {
+			switch err := fits(m.Offering); {
+			case errors.Is(err, cloud.ErrInvalid):
+				offer, problem = nil, err.Error()
+			case err != nil:
+				problem = "whether it can be made is not known: " + err.Error()
+			}
 		}
 		if problem != "" {
 			p := Problem{CommercialType: m.CommercialType, Reason: problem}
@@ -106,7 +116,9 @@ func canonical(o Offering) Offering {
 	return o
 }
 
-// identity is everything that makes two offerings different, in one string.
+// identity is everything that makes two offerings different, in one string. Of
+// their options nothing is in it: a new image must not give every machine a new
+// id.
 func identity(provider string, o Offering) string {
 	b, err := json.Marshal([]any{o.CommercialType, o.Zone, o.Capacity, provider, nonNil(o.Resources), nonNil(o.Labels)})
 	if err != nil {
@@ -179,6 +191,7 @@ func price(o Offering, types map[string]cloud.Type, eurUSD float64) (*machine.Of
 		Resources:    o.Resources,
 		Labels:       labels,
 		Allocatable:  t.Allocatable,
+		Options:      o.Options.Encode(),
 	}
 	if o.Capacity == machine.BareMetal {
 		return offer, ""

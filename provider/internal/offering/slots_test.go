@@ -44,7 +44,7 @@ func idsOf(slots []Slot) []string {
 
 // The ids are written into state files and onto servers: they must not change.
 func TestSlotIDsAreFixed(t *testing.T) {
-	slots, problems := Slots("scaleway-fr-par-1", []Offering{dev(2)}, types, 1.1)
+	slots, problems := Slots("scaleway-fr-par-1", []Offering{dev(2)}, types, 1.1, nil)
 	if len(problems) > 0 {
 		t.Fatalf("problems: %v", problems)
 	}
@@ -62,7 +62,7 @@ func TestSlotOffers(t *testing.T) {
 	arm := Offering{CommercialType: "BASIC2-A2C-4G", Zone: "fr-par-1", Capacity: machine.OnDemand, Count: 1}
 	metal := Offering{CommercialType: "EM-B112X-SSD", Zone: "fr-par-1", Capacity: machine.BareMetal, Count: 1}
 
-	slots, problems := Slots("p", []Offering{o, gpu, arm, metal}, types, 2)
+	slots, problems := Slots("p", []Offering{o, gpu, arm, metal}, types, 2, nil)
 	if len(problems) > 0 {
 		t.Fatalf("problems: %v", problems)
 	}
@@ -118,7 +118,7 @@ func TestSlotProblems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			good := Offering{CommercialType: "EM-B112X-SSD", Zone: "fr-par-1", Capacity: machine.BareMetal, Count: 1}
-			slots, problems := Slots("p", []Offering{tc.offering, good}, types, tc.rate)
+			slots, problems := Slots("p", []Offering{tc.offering, good}, types, tc.rate, nil)
 			if len(slots) != tc.slots+1 {
 				t.Errorf("%d slots, want %d", len(slots), tc.slots+1)
 			}
@@ -130,7 +130,7 @@ func TestSlotProblems(t *testing.T) {
 }
 
 func TestSlotsShareOffers(t *testing.T) {
-	slots, _ := Slots("p", []Offering{dev(3000), {CommercialType: "L4-1-24G", Zone: "fr-par-1", Capacity: machine.OnDemand, Count: 5000}}, types, 1)
+	slots, _ := Slots("p", []Offering{dev(3000), {CommercialType: "L4-1-24G", Zone: "fr-par-1", Capacity: machine.OnDemand, Count: 5000}}, types, 1, nil)
 	offers := map[*machine.Offer]bool{}
 	for _, s := range slots {
 		offers[s.Offer] = true
@@ -144,9 +144,9 @@ func TestSlotsMergeWhatIsTheSame(t *testing.T) {
 	a, b := dev(2), dev(3)
 	a.Resources, b.Resources = map[string]string{"cpu": "1"}, map[string]string{"cpu": "1000m"}
 	a.Labels = map[string]string{} // the same as none
-	together, _ := Slots("p", []Offering{a, b}, types, 1)
+	together, _ := Slots("p", []Offering{a, b}, types, 1, nil)
 	a.Count = 5
-	alone, _ := Slots("p", []Offering{a}, types, 1)
+	alone, _ := Slots("p", []Offering{a}, types, 1, nil)
 	if diff := cmp.Diff(idsOf(alone), idsOf(together)); diff != "" || len(together) != 5 {
 		t.Errorf("two halves are not the whole (-whole +halves):\n%s", diff)
 	}
@@ -175,7 +175,7 @@ func TestSlotIDProperties(t *testing.T) {
 			return o
 		}), 1, 6).Draw(t, "offerings")
 
-		slots, problems := Slots(provider, offerings, catalogue, 1)
+		slots, problems := Slots(provider, offerings, catalogue, 1, nil)
 		if len(problems) > 0 {
 			t.Fatalf("problems: %v", problems)
 		}
@@ -199,14 +199,14 @@ func TestSlotIDProperties(t *testing.T) {
 		}
 
 		shuffled := rapid.Permutation(offerings).Draw(t, "shuffled")
-		again, _ := Slots(provider, shuffled, catalogue, 1)
+		again, _ := Slots(provider, shuffled, catalogue, 1, nil)
 		if diff := cmp.Diff(ids, idsOf(again)); diff != "" {
 			t.Fatalf("the order of the offerings changed the ids:\n%s", diff)
 		}
 
 		grown := slices.Clone(offerings)
 		grown[0].Count++
-		after, _ := Slots(provider, grown, catalogue, 1)
+		after, _ := Slots(provider, grown, catalogue, 1, nil)
 		for _, id := range idsOf(after) {
 			delete(distinct, id)
 		}

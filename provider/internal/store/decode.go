@@ -83,6 +83,7 @@ func (d *decoder) offer(b []byte) (*machine.Offer, error) {
 		Resources:    fromBytes(p.Resources),
 		Labels:       fromBytes(p.Labels),
 		Allocatable:  fromBytes(p.Allocatable),
+		Options:      string(p.Options),
 	}
 	if d.offers == nil {
 		d.offers = map[string]*machine.Offer{}
@@ -156,6 +157,7 @@ func fromOperation(op *statev1.Operation) (*machine.Operation, error) {
 		Grace:     time.Duration(op.Grace),
 		Sealed:    op.Sealed,
 		Joined:    op.Joined,
+		Options:   string(op.Options),
 	}, nil
 }
 

@@ -110,6 +110,7 @@ func (e *encoder) offer(o *machine.Offer) ([]byte, error) {
 		Resources:    toBytes(o.Resources),
 		Labels:       toBytes(o.Labels),
 		Allocatable:  toBytes(o.Allocatable),
+		Options:      []byte(o.Options),
 	})
 	if err != nil {
 		return nil, err
@@ -183,6 +184,7 @@ func toOperation(op *machine.Operation) *statev1.Operation {
 		Grace:     int64(op.Grace),
 		Sealed:    op.Sealed,
 		Joined:    op.Joined,
+		Options:   []byte(op.Options),
 	}
 }
 

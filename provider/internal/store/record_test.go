@@ -22,6 +22,7 @@ func fullRecord() machine.Record {
 			Resources:   map[string]string{"cpu": "1"},
 			Labels:      map[string]string{"l": ""},
 			Allocatable: map[string]string{"memory": "1Gi"},
+			Options:     "offered",
 		},
 		State:     machine.Configuring,
 		Since:     at,
@@ -33,7 +34,7 @@ func fullRecord() machine.Record {
 		History:   machine.History{Create: "h1", Configure: "h2", Drain: "h3", Delete: "h4"},
 		Op: &machine.Operation{
 			ID: "op", Kind: machine.Configure, Started: at.Add(1), Deadline: at.Add(2), Step: "deliver", StepBegan: at.Add(3),
-			Ref: "ref", Notes: notes, Grace: time.Minute, Sealed: []byte{0, 1, 255}, Joined: true,
+			Ref: "ref", Notes: notes, Grace: time.Minute, Sealed: []byte{0, 1, 255}, Joined: true, Options: "taken",
 		},
 		Leftover:  &machine.Leftover{OperationID: "lo", Ref: "lr", Notes: notes, Step: "ls", After: at.Add(4)},
 		Retired:   true,

@@ -371,15 +371,17 @@ func (x *Record) GetSucceeded() bool {
 
 // Offer is what a slot offers.
 type Offer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InstanceType  string                 `protobuf:"bytes,1,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
-	Zone          string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
-	Capacity      Capacity               `protobuf:"varint,3,opt,name=capacity,proto3,enum=bigfleet.state.v1.Capacity" json:"capacity,omitempty"`
-	PricePerHour  float64                `protobuf:"fixed64,4,opt,name=price_per_hour,json=pricePerHour,proto3" json:"price_per_hour,omitempty"`
-	Interruption  float64                `protobuf:"fixed64,5,opt,name=interruption,proto3" json:"interruption,omitempty"`
-	Resources     map[string][]byte      `protobuf:"bytes,6,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Labels        map[string][]byte      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Allocatable   map[string][]byte      `protobuf:"bytes,8,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	InstanceType string                 `protobuf:"bytes,1,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
+	Zone         string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	Capacity     Capacity               `protobuf:"varint,3,opt,name=capacity,proto3,enum=bigfleet.state.v1.Capacity" json:"capacity,omitempty"`
+	PricePerHour float64                `protobuf:"fixed64,4,opt,name=price_per_hour,json=pricePerHour,proto3" json:"price_per_hour,omitempty"`
+	Interruption float64                `protobuf:"fixed64,5,opt,name=interruption,proto3" json:"interruption,omitempty"`
+	Resources    map[string][]byte      `protobuf:"bytes,6,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels       map[string][]byte      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Allocatable  map[string][]byte      `protobuf:"bytes,8,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What the cloud's adapter is told about new instances of the slot.
+	Options       []byte `protobuf:"bytes,9,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,6 +468,13 @@ func (x *Offer) GetLabels() map[string][]byte {
 func (x *Offer) GetAllocatable() map[string][]byte {
 	if x != nil {
 		return x.Allocatable
+	}
+	return nil
+}
+
+func (x *Offer) GetOptions() []byte {
+	if x != nil {
+		return x.Options
 	}
 	return nil
 }
@@ -659,8 +668,10 @@ type Operation struct {
 	// Nanoseconds.
 	Grace int64 `protobuf:"varint,9,opt,name=grace,proto3" json:"grace,omitempty"`
 	// The bootstrap blob, encrypted with a key that is not in the file.
-	Sealed        []byte `protobuf:"bytes,10,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	Joined        bool   `protobuf:"varint,11,opt,name=joined,proto3" json:"joined,omitempty"`
+	Sealed []byte `protobuf:"bytes,10,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	Joined bool   `protobuf:"varint,11,opt,name=joined,proto3" json:"joined,omitempty"`
+	// Create's: those of the offer when the call was accepted.
+	Options       []byte `protobuf:"bytes,12,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,6 +781,13 @@ func (x *Operation) GetJoined() bool {
 		return x.Joined
 	}
 	return false
+}
+
+func (x *Operation) GetOptions() []byte {
+	if x != nil {
+		return x.Options
+	}
+	return nil
 }
 
 // Leftover is a host, or the beginnings of one, that has no future.
@@ -988,7 +1006,7 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"MarksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.bigfleet.state.v1.MarkR\x05value:\x028\x01B\b\n" +
-	"\x06_offer\"\xce\x04\n" +
+	"\x06_offer\"\xe8\x04\n" +
 	"\x05Offer\x12#\n" +
 	"\rinstance_type\x18\x01 \x01(\tR\finstanceType\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x127\n" +
@@ -997,7 +1015,8 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\finterruption\x18\x05 \x01(\x01R\finterruption\x12E\n" +
 	"\tresources\x18\x06 \x03(\v2'.bigfleet.state.v1.Offer.ResourcesEntryR\tresources\x12<\n" +
 	"\x06labels\x18\a \x03(\v2$.bigfleet.state.v1.Offer.LabelsEntryR\x06labels\x12K\n" +
-	"\vallocatable\x18\b \x03(\v2).bigfleet.state.v1.Offer.AllocatableEntryR\vallocatable\x1a<\n" +
+	"\vallocatable\x18\b \x03(\v2).bigfleet.state.v1.Offer.AllocatableEntryR\vallocatable\x12\x18\n" +
+	"\aoptions\x18\t \x01(\fR\aoptions\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a9\n" +
@@ -1017,7 +1036,7 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\x06create\x18\x01 \x01(\tR\x06create\x12\x1c\n" +
 	"\tconfigure\x18\x02 \x01(\tR\tconfigure\x12\x14\n" +
 	"\x05drain\x18\x03 \x01(\tR\x05drain\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\tR\x06delete\"\x82\x03\n" +
+	"\x06delete\x18\x04 \x01(\tR\x06delete\"\x9c\x03\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x17.bigfleet.state.v1.KindR\x04kind\x12\x18\n" +
@@ -1031,7 +1050,8 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\x05grace\x18\t \x01(\x03R\x05grace\x12\x16\n" +
 	"\x06sealed\x18\n" +
 	" \x01(\fR\x06sealed\x12\x16\n" +
-	"\x06joined\x18\v \x01(\bR\x06joined\x1a8\n" +
+	"\x06joined\x18\v \x01(\bR\x06joined\x12\x18\n" +
+	"\aoptions\x18\f \x01(\fR\aoptions\x1a8\n" +
 	"\n" +
 	"NotesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

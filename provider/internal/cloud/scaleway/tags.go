@@ -3,10 +3,12 @@ package scaleway
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // The tags on everything we make. Every process in the guest can read them, so
@@ -131,4 +133,30 @@ func ServerName(machineID, operationID string) string {
 		slug = "bigfleet"
 	}
 	return slug + suffix
+}
+
+// maxTagBytes bounds an operator's tag. The API publishes no limit; 739 bytes
+// were recorded.
+const maxTagBytes = 255
+
+// CheckTag judges a tag that an operator wants on what we make, and says why it
+// is refused.
+func CheckTag(tag string) error {
+	lower := strings.ToLower(strings.TrimSpace(tag))
+	switch {
+	case lower == "":
+		return errors.New("empty")
+	case len(tag) > maxTagBytes:
+		return fmt.Errorf("%.32q… has %d bytes, the limit is %d", tag, len(tag), maxTagBytes)
+	case strings.HasPrefix(lower, "authorized_key="):
+		// cloud-init's DataSourceScaleway.
+		return errors.New("AUTHORIZED_KEY= would let the key's owner log in as root; add SSH keys with --base-user-data")
+	case strings.HasPrefix(lower, ownerKey):
+		return fmt.Errorf("%q: tags that begin with %q are this provider's own", tag, ownerKey)
+	case strings.Contains(tag, ","):
+		return fmt.Errorf("%q: the API takes a comma for the end of a tag", tag)
+	case strings.ContainsFunc(tag, unicode.IsControl):
+		return fmt.Errorf("%q holds a control character", tag)
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ func (c *Cloud) Create() []cloud.Step {
 		{Name: "order", Run: c.order},
 		{Name: "duplicates", Run: c.dropDuplicates},
 		{Name: "label-volumes", Run: c.labelVolumes},
+		{Name: "networks", Run: c.connect},
 		{Name: "user-data", Run: c.setUserData},
 		{Name: "power-on", Run: func(ctx context.Context, t *cloud.Task) error {
 			if !t.Rerun {
@@ -51,12 +52,21 @@ func (c *Cloud) dropDuplicates(ctx context.Context, t *cloud.Task) error {
 
 // labelVolumes tags the block volumes that came with the server. They are made
 // without tags, and once the server is gone nothing else says whose they are.
+// They are also made with the default speed: an order cannot ask for another.
 func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
-	tags := scaleway.Tags{Owner: c.provider, Machine: t.Spec.MachineID, Operation: t.Spec.OperationID}.List()
+	o, err := cloud.DecodeOptions(t.Spec.Options)
+	if err != nil {
+		return err
+	}
+	tags := c.tags(t.Spec, o)
+	var iops *uint32
+	if v := o.RootVolume; v != nil && v.IOPS > 0 {
+		iops = new(uint32(v.IOPS))
+	}
 	for _, id := range ids(t, noteRoot) {
 		err := c.guard.Do(c.client, func() error {
 			_, err := c.block.UpdateVolume(&block.UpdateVolumeRequest{
-				Zone: c.zone, VolumeID: id, Tags: &tags,
+				Zone: c.zone, VolumeID: id, Tags: &tags, PerfIops: iops,
 			}, scw.WithContext(ctx))
 			return err
 		})

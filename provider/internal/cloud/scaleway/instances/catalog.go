@@ -44,6 +44,9 @@ func (c *Cloud) Types(ctx context.Context) (map[string]cloud.Type, error) {
 			"recorded", recordedOn, "types", len(recorded), "error", err)
 		return recorded, nil
 	}
+	c.mu.Lock()
+	c.offered = listed
+	c.mu.Unlock()
 	types := make(map[string]cloud.Type, len(listed))
 	for name, st := range listed {
 		t, ok := typeOf(name, st)

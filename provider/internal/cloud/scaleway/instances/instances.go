@@ -19,11 +19,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	block "github.com/scaleway/scaleway-sdk-go/api/block/v1"
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
 	"github.com/scaleway/scaleway-sdk-go/api/marketplace/v2"
+	"github.com/scaleway/scaleway-sdk-go/api/vpc/v2"
 	"github.com/scaleway/scaleway-sdk-go/scw"
 	"github.com/scaleway/scaleway-sdk-go/validation"
 
@@ -80,11 +82,12 @@ type Config struct {
 	// Provider is the provider's own name: the owner tag. Two providers in one
 	// project must not share it.
 	Provider string
-	// Image is a marketplace label such as ubuntu_noble, or an image's UUID.
-	// UUIDs of marketplace images change every few months.
+	// Image is a marketplace label such as ubuntu_noble, or an image's UUID, for
+	// servers whose options name none. UUIDs of marketplace images change every
+	// few months.
 	Image string
-	// NoPublicIP asks for servers without a dynamic public IPv4. First boots are
-	// minutes slower then.
+	// NoPublicIP asks for servers without a dynamic public IPv4, where their
+	// options do not say. First boots are minutes slower then.
 	NoPublicIP bool
 	// PageSize is how many servers are asked for at once; 0 means the most that
 	// the API gives, 100.
@@ -99,16 +102,21 @@ type Cloud struct {
 	client    *scw.Client
 	api       *instance.API
 	block     *block.API
+	vpc       *vpc.API
 	images    *imageCache
 	guard     scaleway.SRNGuard
 	zone      scw.Zone
 	project   string
 	provider  string
-	publicIP  bool
+	label     string         // the image of whoever asks for no other
+	public    cloud.PublicIP // the address of whoever asks for no other
 	pageSize  int
 	timing    Timing
 	log       *slog.Logger
 	processID string // tells this process' notes from those of one that died
+
+	mu      sync.Mutex
+	offered map[string]*instance.ServerType // what the API last sold; nil when it could not be read
 }
 
 var (
@@ -149,15 +157,21 @@ func New(cfg Config) (*Cloud, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	timing := cfg.Timing.withDefaults()
+	public := cloud.PublicDynamic
+	if cfg.NoPublicIP {
+		public = cloud.PublicNone
+	}
 	return &Cloud{
 		client:    cfg.Client,
 		api:       instance.NewAPI(cfg.Client),
 		block:     block.NewAPI(cfg.Client),
-		images:    newImageCache(marketplace.NewAPI(cfg.Client), zone, cfg.Image, timing.Images),
+		vpc:       vpc.NewAPI(cfg.Client),
+		images:    newImageCache(marketplace.NewAPI(cfg.Client), zone, timing.Images),
+		label:     cfg.Image,
 		zone:      zone,
 		project:   cfg.ProjectID,
 		provider:  cfg.Provider,
-		publicIP:  !cfg.NoPublicIP,
+		public:    public,
 		pageSize:  cmp.Or(cfg.PageSize, maxPageSize),
 		timing:    timing,
 		log:       log.With("zone", zone.String()),

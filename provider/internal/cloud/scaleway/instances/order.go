@@ -82,24 +82,14 @@ func created(s *instance.Server) time.Time {
 }
 
 func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
-	image, err := c.images.resolve(ctx, t.Spec.Type)
+	req, err := c.request(ctx, t.Spec)
 	if err != nil {
 		c.closeWindow(t) // nothing was sent
 		return err
 	}
 	// From here on the server may exist, whatever comes back.
 	c.openWindow(t)
-	resp, err := c.api.CreateServer(&instance.CreateServerRequest{
-		Zone:              c.zone,
-		Name:              scaleway.ServerName(t.Spec.MachineID, t.Spec.OperationID),
-		CommercialType:    t.Spec.Type,
-		Image:             &image,
-		DynamicIPRequired: &c.publicIP,
-		Project:           &c.project,
-		// In the POST itself: tags added later would leave a time in which nobody
-		// knows whose the server is.
-		Tags: scaleway.Tags{Owner: c.provider, Machine: t.Spec.MachineID, Operation: t.Spec.OperationID}.List(),
-	}, scw.WithContext(ctx))
+	resp, err := c.api.CreateServer(req, scw.WithContext(ctx))
 	if err == nil && resp.Server == nil {
 		err = scaleway.ErrEmptyAnswer
 	}
@@ -110,9 +100,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 	case scaleway.Refused(err):
 		c.closeWindow(t)
 		if err = scaleway.Explain(err); errors.Is(err, cloud.ErrNotFound) {
-			// Of all that the request names only the image can be gone.
-			c.images.forget()
-			return fmt.Errorf("%w: image %s: %w", cloud.ErrInvalid, image, err)
+			return c.missing(req, err)
 		}
 		return err
 	default:
@@ -121,6 +109,55 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 			"operation", t.Spec.OperationID, "error", err)
 		return c.again("the order was not answered: %v", err)
 	}
+}
+
+// request is the order. It names the image by UUID: see imageCache.
+func (c *Cloud) request(ctx context.Context, spec cloud.Spec) (*instance.CreateServerRequest, error) {
+	o, err := cloud.DecodeOptions(spec.Options)
+	if err != nil {
+		return nil, err
+	}
+	image, err := c.images.resolve(ctx, c.image(o), spec.Type, rootType(o))
+	if err != nil {
+		return nil, err
+	}
+	dynamic := c.publicAddress(o) == cloud.PublicDynamic
+	req := &instance.CreateServerRequest{
+		Zone:              c.zone,
+		Name:              scaleway.ServerName(spec.MachineID, spec.OperationID),
+		CommercialType:    spec.Type,
+		Image:             &image,
+		Volumes:           volumes(c.image(o), o.RootVolume),
+		DynamicIPRequired: &dynamic,
+		Project:           &c.project,
+		// In the POST itself: tags added later would leave a time in which nobody
+		// knows whose the server is.
+		Tags: c.tags(spec, o),
+	}
+	if o.SecurityGroup != "" {
+		req.SecurityGroup = &o.SecurityGroup
+	}
+	if o.PlacementGroup != "" {
+		req.PlacementGroup = &o.PlacementGroup
+	}
+	return req, nil
+}
+
+// missing names what the order asked for and the API does not have.
+func (c *Cloud) missing(req *instance.CreateServerRequest, err error) error {
+	field, id := "image", *req.Image
+	if gone, ok := errors.AsType[*scw.ResourceNotFoundError](err); ok {
+		switch {
+		case gone.Resource == "instance_security_group" && req.SecurityGroup != nil:
+			field, id = "security_group_id", *req.SecurityGroup
+		case gone.Resource == "instance_placement_group" && req.PlacementGroup != nil:
+			field, id = "placement_group_id", *req.PlacementGroup
+		}
+	}
+	if field == "image" {
+		c.images.forget()
+	}
+	return fmt.Errorf("%w: %s %s: %w", cloud.ErrInvalid, field, id, err)
 }
 
 // remember notes the ordered server and its volumes.
