@@ -96,6 +96,12 @@ var walls = []wall{
 		why:  "the suite judges every adapter by the port alone",
 	},
 	{
+		of:   []string{"provider/internal/operator/..."},
+		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/machine", "provider/internal/store"},
+		shut: []string{"provider/internal/cloud/...", "provider/internal/lifecycle/...", "github.com/scaleway/..."},
+		why:  "an operator sees a provider as any client does, and a state file as the store does",
+	},
+	{
 		of:   []string{"provider/internal/offering/..."},
 		open: []string{"provider/internal/cloud", "provider/internal/machine"},
 		why:  "slots are a function of what is offered and what the cloud sells",

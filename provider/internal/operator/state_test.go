@@ -3,6 +3,7 @@ package operator
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -122,7 +123,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(t.TempDir(), "bad")
-	if err := os.WriteFile(bad, bytes.Replace(data, []byte("fr-par-1/2"), []byte("fr-par-1/3"), -1), 0o600); err != nil {
+	if err := os.WriteFile(bad, bytes.ReplaceAll(data, []byte("fr-par-1/2"), []byte("fr-par-1/3")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, stdout, stderr = capacityctl("state", "check", bad)
@@ -184,7 +185,9 @@ func serveSocket(t *testing.T, h http.HandlerFunc) string {
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() {
 		srv.Close()
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	return path
 }
@@ -204,7 +207,7 @@ func TestOnlineBackup(t *testing.T) {
 			_, _ = w.Write(body)
 		}
 	}
-	bad := bytes.Replace(data, []byte("fr-par-1/2"), []byte("fr-par-1/3"), -1)
+	bad := bytes.ReplaceAll(data, []byte("fr-par-1/2"), []byte("fr-par-1/3"))
 	file := filepath.Join(t.TempDir(), "file")
 	for name, tt := range map[string]struct {
 		socket string
