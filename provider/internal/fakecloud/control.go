@@ -73,7 +73,7 @@ func controlScript(r *http.Request) (*script, error) {
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)
 	}
-	return readScript(body), nil
+	return readScript(body)
 }
 
 func (c *Cloud) controlRoutes(*http.Request) (int, any, error) {

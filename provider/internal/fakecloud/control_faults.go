@@ -112,8 +112,9 @@ func (c *Cloud) readFault(s *script) Fault {
 	f := Fault{
 		Route: s.text("route"), Zone: s.text("zone"), ID: s.text("id"), Action: s.text("action"),
 		BodyContains: s.text("body_contains"), Skip: s.count("skip", 0), Times: s.count("times", -1),
-		Delay: s.duration("delay"), HangupAfter: s.count("hangup_after_bytes", 1),
+		HangupAfter: s.count("hangup_after_bytes", 1),
 	}
+	s.duration("delay", &f.Delay)
 	s.read("commit", &f.Commit)
 	s.read("hangup", &f.Hangup)
 	s.read("reset", &f.Reset)
@@ -134,6 +135,7 @@ func (c *Cloud) readFault(s *script) Fault {
 		s.refuse("reply", "a call that ends in hangup or reset has none")
 	case f.Hangup && f.HangupAfter > 0:
 		s.refuse("hangup_after_bytes", "hangup sends nothing: give one of the two")
+	case s.err() != nil: // what follows judges fields that may have been refused
 	case f.Commit && f.Reply == nil && !f.silent() && f.HangupAfter == 0 && f.Delay == 0:
 		s.refuse("commit", "needs a reply, a hangup or a delay in place of the real answer")
 	case f.Reply == nil && !f.silent() && f.HangupAfter == 0 && f.Delay == 0 && f.Outcome == OutcomeNormal:

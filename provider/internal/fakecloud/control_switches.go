@@ -72,15 +72,9 @@ func (c *Cloud) applySwitches(s *script) error {
 	if next.scale < 0 || math.IsInf(next.scale, 0) || math.IsNaN(next.scale) {
 		s.refuse("scale", "%g: must be a number of at least 0", next.scale)
 	}
-	if s.has("list_lag") {
-		next.listLag = s.duration("list_lag")
-	}
-	if s.has("get_lag") {
-		next.getLag = s.duration("get_lag")
-	}
-	if s.has("key_flap") {
-		next.keyFlap = s.duration("key_flap")
-	}
+	s.duration("list_lag", &next.listLag)
+	s.duration("get_lag", &next.getLag)
+	s.duration("key_flap", &next.keyFlap)
 	s.read("page_shift", &next.pageShift)
 	s.read("legacy_refusals", &next.legacy)
 	s.read("metadata_busy", &next.busyMeta)
@@ -89,9 +83,7 @@ func (c *Cloud) applySwitches(s *script) error {
 	}
 	if in := s.object("delays"); in != nil {
 		for _, f := range next.delays.fields() {
-			if in.has(f.name) {
-				*f.value = in.duration(f.name)
-			}
+			in.duration(f.name, f.value)
 		}
 		in.end()
 	}
@@ -115,10 +107,10 @@ func (c *Cloud) readStock(s *script, into map[zoneType]Stock) {
 		if c.types.find(at.zone, at.name) == nil {
 			in.refuse("type", "%q is not sold in zone %q", at.name, at.zone)
 		}
-		into[at] = Stock(in.oneOf("stock", string(Available), string(Scarce), string(Shortage)))
-		if into[at] == "" {
-			in.refuse("stock", "give the stock")
+		if !in.has("stock") {
+			in.refuse("stock", "required")
 		}
+		into[at] = Stock(in.oneOf("stock", string(Available), string(Scarce), string(Shortage)))
 		in.end()
 	}
 }
@@ -155,9 +147,8 @@ func (c *Cloud) readServers(s *script) (edits []func()) {
 		} else if detail != "" {
 			edits = append(edits, func() { server.detail = detail })
 		}
-		if in.has("protected") {
-			var protected bool
-			in.read("protected", &protected)
+		var protected bool
+		if in.read("protected", &protected) {
 			edits = append(edits, func() { server.protected = protected })
 		}
 		var shutdown bool

@@ -25,6 +25,8 @@ var varying = []struct {
 	{regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00`), "STAMP"},
 	{regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z`), "ZULU"},
 	{regexp.MustCompile(`d?[e0][:2]?:?00:00:[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}`), "MAC"},
+	{regexp.MustCompile(`SCW[A-Z0-9]{17}`), "ACCESSKEY"},
+	{regexp.MustCompile(`(CLUSTER|HYPERVISOR|NODE)_ID='\d+'`), "PLACE"},
 	{regexp.MustCompile(`"(cluster|hypervisor|node)_id": ?"\d+"`), "PLACE"},
 }
 

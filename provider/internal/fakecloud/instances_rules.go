@@ -69,11 +69,20 @@ func (f ruleFields) check() error {
 }
 
 func (g *securityGroup) ruleView(r *groupRule) groupRuleBody {
-	return groupRuleBody{ID: r.id, ruleFields: r.fields, Position: slices.Index(g.rules, r) + 1, Editable: r.editable, Zone: g.zone}
+	position := 1 + slices.IndexFunc(g.allRules(), func(x *groupRule) bool { return x.id == r.id })
+	return groupRuleBody{ID: r.id, ruleFields: r.fields, Position: position, Editable: r.editable, Zone: g.zone}
+}
+
+// allRules are the rules in the order in which they apply.
+func (g *securityGroup) allRules() []*groupRule {
+	if !g.mailBlocked {
+		return g.rules
+	}
+	return append(defaultRules(), g.rules...)
 }
 
 // defaultRules block mail; they are listed first and stay as they are.
-func (g *securityGroup) defaultRules() []*groupRule {
+func defaultRules() []*groupRule {
 	var rules []*groupRule
 	for _, port16 := range []uint16{25, 465, 587} {
 		port := uint32(port16)
@@ -86,9 +95,9 @@ func (g *securityGroup) defaultRules() []*groupRule {
 	return rules
 }
 
-func (c *Cloud) groupRules(q *request, g *securityGroup, rules []*groupRule) (*response, error) {
+func groupRules(q *request, g *securityGroup) (*response, error) {
 	w := pageWindow(q.query, "per_page", 50)
-	page, total := cut(w, slices.Values(rules))
+	page, total := cut(w, slices.Values(g.allRules()))
 	views := []groupRuleBody{}
 	for _, r := range page {
 		views = append(views, g.ruleView(r))
@@ -97,9 +106,7 @@ func (c *Cloud) groupRules(q *request, g *securityGroup, rules []*groupRule) (*r
 }
 
 func (c *Cloud) listDefaultRules(q *request) (*response, error) {
-	g := &securityGroup{object: object{zone: q.zone}}
-	g.rules = g.defaultRules()
-	return c.groupRules(q, g, g.rules)
+	return groupRules(q, &securityGroup{object: object{zone: q.zone}, mailBlocked: true})
 }
 
 func (c *Cloud) listRulesOfGroup(q *request) (*response, error) {
@@ -107,11 +114,7 @@ func (c *Cloud) listRulesOfGroup(q *request) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := g.rules
-	if g.mailBlocked {
-		rules = append(g.defaultRules(), rules...)
-	}
-	return c.groupRules(q, g, rules)
+	return groupRules(q, g)
 }
 
 func (c *Cloud) groupRule(q *request) (*securityGroup, *groupRule, error) {

@@ -17,12 +17,12 @@ type script struct {
 	faults *[]error
 }
 
-func readScript(body []byte) *script {
+func readScript(body []byte) (*script, error) {
 	s := &script{faults: new([]error)}
 	if err := json.Unmarshal(body, &s.fields); err != nil {
-		s.refuse("body", "want a JSON object: %v", err)
+		return nil, fmt.Errorf("body: want a JSON object: %w", err)
 	}
-	return s
+	return s, nil
 }
 
 func (s *script) refuse(name, format string, args ...any) {
@@ -35,16 +35,19 @@ func (s *script) has(name string) bool {
 	return given
 }
 
-// read takes the field; one that is absent leaves into alone.
-func (s *script) read(name string, into any) {
+// read takes the field and reports whether into has it now; one that is absent
+// leaves into alone.
+func (s *script) read(name string, into any) bool {
 	raw, given := s.fields[name]
 	delete(s.fields, name)
 	if !given {
-		return
+		return false
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		s.refuse(name, "%w", err)
+		return false
 	}
+	return true
 }
 
 func (s *script) text(name string) (v string) {
@@ -53,10 +56,8 @@ func (s *script) text(name string) (v string) {
 }
 
 // oneOf takes a field that holds one of a few words; "" when it is absent.
-func (s *script) oneOf(name string, words ...string) string {
-	given := s.has(name)
-	v := s.text(name)
-	if given && !slices.Contains(words, v) {
+func (s *script) oneOf(name string, words ...string) (v string) {
+	if s.read(name, &v) && !slices.Contains(words, v) {
 		s.refuse(name, "%q: want one of %q", v, words)
 	}
 	return v
@@ -64,25 +65,24 @@ func (s *script) oneOf(name string, words ...string) string {
 
 // count takes a whole number of at least least; 0 when it is absent.
 func (s *script) count(name string, least int) (v int) {
-	given := s.has(name)
-	s.read(name, &v)
-	if given && v < least {
+	if s.read(name, &v) && v < least {
 		s.refuse(name, "%d: must be at least %d", v, least)
 	}
 	return v
 }
 
-// duration takes a field like "1m30s".
-func (s *script) duration(name string) time.Duration {
-	if !s.has(name) {
-		return 0
+// duration takes a field like "1m30s"; one that is absent leaves into alone.
+func (s *script) duration(name string, into *time.Duration) {
+	var v string
+	if !s.read(name, &v) {
+		return
 	}
-	v := s.text(name)
 	d, err := time.ParseDuration(v)
 	if err != nil || d < 0 {
 		s.refuse(name, "%q: want a duration of at least 0, like 1m30s", v)
+		return
 	}
-	return d
+	*into = d
 }
 
 // object takes a field that is an object; nil when it is absent.

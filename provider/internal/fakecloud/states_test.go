@@ -17,8 +17,13 @@ import (
 func (c *Cloud) direct(method, path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("X-Auth-Token", DefaultSecretKey)
+	return answerOf(c.Handler(), r)
+}
+
+// answerOf is what the handler answers.
+func answerOf(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	c.Handler().ServeHTTP(w, r)
+	h.ServeHTTP(w, r)
 	return w
 }
 
