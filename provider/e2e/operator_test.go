@@ -60,7 +60,7 @@ func refusedCtl(t *testing.T, wants []string, args ...string) {
 func TestOperator(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a folder needs x
+	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	state, socket := filepath.Join(dir, "state.db"), filepath.Join(dir, "admin.sock")
@@ -104,24 +104,24 @@ func TestOperator(t *testing.T) {
 		}
 		done <- nil
 	}()
-	for i := 0; ; i++ {
-		dest := filepath.Join(dir, fmt.Sprint("copy", i))
-		mustCtl(t, "16 machines", "state", "backup", "--socket="+socket, dest)
-		mustCtl(t, "is whole", "state", "check", dest)
+	var last string
+	for i, busy := 0, true; busy; i++ {
 		select {
 		case err := <-done:
 			if err != nil {
 				t.Fatal(err)
 			}
+			busy = false
 		default:
-			continue
 		}
-		break
+		last = filepath.Join(dir, fmt.Sprint("copy", i))
+		mustCtl(t, "16 machines", "state", "backup", "--socket="+socket, last)
+		mustCtl(t, "is whole", "state", "check", last)
 	}
-	mustCtl(t, "16 machines: 15 SPECULATIVE, 1 IDLE", "state", "inspect", filepath.Join(dir, "copy"+lastCopy(t, dir)))
+	mustCtl(t, "16 machines: 15 SPECULATIVE, 1 IDLE", "state", "inspect", last)
 	refusedCtl(t, []string{"locked by another process", fmt.Sprintf("pid %d (scaleway)", p.cmd.Process.Pid)}, "state", "inspect", state)
 	refusedCtl(t, []string{"locked by another process", "--socket"}, "state", "backup", state, filepath.Join(dir, "x"))
-	refusedCtl(t, []string{"locked by another process"}, "state", "restore", filepath.Join(dir, "copy0"), state, "--force")
+	refusedCtl(t, []string{"locked by another process"}, "state", "restore", last, state, "--force")
 	if os.Geteuid() == 0 {
 		strangerIsRefused(t, socket)
 	}
@@ -147,16 +147,6 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// lastCopy is the number of the newest copy in a folder.
-func lastCopy(t *testing.T, dir string) string {
-	t.Helper()
-	for i := 0; ; i++ {
-		if _, err := os.Stat(filepath.Join(dir, fmt.Sprint("copy", i+1))); err != nil {
-			return fmt.Sprint(i)
-		}
-	}
-}
-
 // strangerIsRefused opens the socket's mode for everybody and comes as nobody:
 // the provider must look at who it is.
 func strangerIsRefused(t *testing.T, socket string) {
@@ -164,8 +154,11 @@ func strangerIsRefused(t *testing.T, socket string) {
 	shared := t.TempDir()
 	program := filepath.Join(shared, "capacityctl")
 	content, err := os.ReadFile(filepath.Join(bin, "capacityctl"))
-	if err := errors.Join(err, os.WriteFile(program, content, 0o755), //nolint:gosec // nobody has to run it
-		os.Chmod(shared, 0o777), os.Chmod(filepath.Dir(shared), 0o711), os.Chmod(filepath.Dir(socket), 0o711), os.Chmod(filepath.Dir(filepath.Dir(socket)), 0o711), os.Chmod(socket, 0o666)); err != nil { //nolint:gosec // the fault under test
+	errs := []error{err, os.WriteFile(program, content, 0o755), os.Chmod(shared, 0o777), os.Chmod(socket, 0o666)}
+	for _, dir := range []string{filepath.Dir(shared), filepath.Dir(socket), filepath.Dir(filepath.Dir(socket))} {
+		errs = append(errs, os.Chmod(dir, 0o711)) // a way in
+	}
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "state", "backup", "--socket="+socket, filepath.Join(shared, "stolen"))
@@ -182,7 +175,7 @@ func strangerIsRefused(t *testing.T, socket string) {
 func TestRestoreKeepsServers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a folder needs x
+	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	cloud := start(t, environment(), "fakecloud", "--addr=127.0.0.1:0", "--scale=0.001", "--hosts=inproc")
