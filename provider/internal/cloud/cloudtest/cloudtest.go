@@ -21,6 +21,8 @@ import (
 type World struct {
 	Zone string
 	Type string // of the instances that are made; one with side resources, if the cloud has any
+	// Options are the instances', encoded; "" for none.
+	Options string
 	// Connect returns an adapter as a newly started process has it. Adapters
 	// share nothing but the cloud and the provider's name.
 	Connect func(t *testing.T) cloud.Cloud
@@ -83,7 +85,7 @@ func Run(t *testing.T, newWorld func(t *testing.T) *World) {
 
 func (w *World) operation(machineID string) *Operation {
 	return &Operation{Spec: cloud.Spec{
-		MachineID: machineID, OperationID: "op-of-" + machineID, Type: w.Type, Zone: w.Zone,
+		MachineID: machineID, OperationID: "op-of-" + machineID, Type: w.Type, Zone: w.Zone, Options: w.Options,
 		UserData: func() ([]byte, error) { return userData, nil },
 	}}
 }

@@ -93,3 +93,26 @@ func TestServerName(t *testing.T) {
 		}
 	})
 }
+
+func TestCheckTag(t *testing.T) {
+	for _, tag := range []string{"batch", "team=büro", "a b", strings.Repeat("x", 255)} {
+		if err := scaleway.CheckTag(tag); err != nil {
+			t.Errorf("CheckTag(%q) = %v", tag, err)
+		}
+	}
+	for tag, want := range map[string]string{
+		"":                             "empty",
+		" ":                            "empty",
+		strings.Repeat("x", 256):       "256 bytes, the limit is 255",
+		"AUTHORIZED_KEY=ssh-ed25519_A": "log in as root",
+		" authorized_key=x":            "log in as root",
+		"a,b":                          "comma",
+		"bigfleet=mine":                "this provider's own",
+		"Bigfleet-Machine=m":           "this provider's own",
+		"a\nb":                         "control character",
+	} {
+		if err := scaleway.CheckTag(tag); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("CheckTag(%q) = %v, want %q", tag, err, want)
+		}
+	}
+}

@@ -270,4 +270,12 @@ func TestContract(t *testing.T) {
 			cloudtest.Run(t, func(t *testing.T) *cloudtest.World { return newWorld(t).contract(typ) })
 		})
 	}
+	t.Run("options", func(t *testing.T) {
+		cloudtest.Run(t, func(t *testing.T) *cloudtest.World {
+			w := newWorld(t)
+			c := w.contract(blockType)
+			c.Options = w.everyOption(t).Encode()
+			return c
+		})
+	})
 }

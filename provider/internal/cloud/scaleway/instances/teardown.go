@@ -149,8 +149,8 @@ func (c *Cloud) ownsVolume(ctx context.Context, id string) (bool, error) {
 	return scaleway.ParseTags(volume.Tags).Owner == c.provider, nil
 }
 
-// recordStray notes the volumes that a server left behind. Those in use
-// elsewhere by now are somebody's.
+// recordStray notes the volumes and addresses that a server left behind. Those
+// in use elsewhere by now are somebody's.
 func (c *Cloud) recordStray(ctx context.Context, t *cloud.Task, tag, value string) error {
 	if value == "" {
 		return nil
@@ -166,6 +166,15 @@ func (c *Cloud) recordStray(ctx context.Context, t *cloud.Task, tag, value strin
 		})
 		if !elsewhere {
 			addID(t, noteBlock, v.ID)
+		}
+	}
+	addresses, err := c.addressesTagged(ctx, tag)
+	if err != nil {
+		return err
+	}
+	for _, ip := range addresses {
+		if ip.Server == nil || slices.Contains(own, ip.Server.ID) {
+			addID(t, noteAddresses, ip.ID)
 		}
 	}
 	return nil
