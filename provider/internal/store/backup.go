@@ -2,10 +2,12 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // ErrNoFile is why a store in memory has no copy.
@@ -20,6 +22,9 @@ var ErrNoFile = errors.New("there is no state file: the state is in memory only"
 func (s *Store) Copy() (*os.File, error) {
 	if s.disk == nil {
 		return nil, ErrNoFile
+	}
+	if err := roomFor(s.disk.size(), s.disk.folder()); err != nil {
+		return nil, err
 	}
 	to, err := os.CreateTemp(s.disk.folder(), "state.copy-*")
 	if err != nil {
@@ -36,6 +41,19 @@ func (s *Store) Copy() (*os.File, error) {
 		return nil, errors.Join(err, to.Close())
 	}
 	return to, nil
+}
+
+// roomFor refuses a copy that would leave too little for the changes that come
+// meanwhile: they would be refused for its sake.
+func roomFor(size int64, dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	if free, want := int64(fs.Bavail)*fs.Bsize, 2*size; free < want {
+		return fmt.Errorf("%s has %d bytes free, and a copy needs twice the file's size, %d, so that changes find room meanwhile; free some space", dir, free, want)
+	}
+	return nil
 }
 
 func (f *file) copyTo(w io.Writer) error {
