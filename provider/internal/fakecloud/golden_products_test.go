@@ -3,7 +3,6 @@ package fakecloud
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 )
 
@@ -97,10 +96,6 @@ func TestGoldenMetadata(t *testing.T) {
 	id := c.directServer(t, "PLAY2-NANO", `,"tags":["it's","b"]`)
 	c.directAct(t, id, "poweron")
 	for name, path := range map[string]string{"metadata-conf": "/conf?format=json", "metadata-conf-shell": "/conf"} {
-		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
-		r.RemoteAddr = "127.64.0.1:40000"
-		w := httptest.NewRecorder()
-		c.MetadataHandler().ServeHTTP(w, r)
-		golden(t, name, w.Body.String())
+		golden(t, name, c.asGuest("127.64.0.1:40000", http.MethodGet, path, "").Body.String())
 	}
 }
