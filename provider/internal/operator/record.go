@@ -44,6 +44,7 @@ type offer struct {
 	Resources    map[string]string `json:"resources,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	Allocatable  map[string]string `json:"allocatable,omitempty"`
+	Options      string            `json:"options,omitempty"`
 }
 
 type host struct {
@@ -63,6 +64,7 @@ type operation struct {
 	Grace     string            `json:"grace,omitempty"`
 	Blob      int               `json:"sealed_blob_bytes"`
 	Joined    bool              `json:"joined,omitempty"`
+	Options   string            `json:"options,omitempty"`
 }
 
 type leftover struct {
@@ -80,7 +82,7 @@ func newRecord(m machine.Record) record {
 		Retired: m.Retired, Succeeded: m.Succeeded,
 	}
 	if o := m.Offer; o != nil {
-		r.Offer = &offer{o.InstanceType, o.Zone, capacityName(pb.CapacityType(o.Capacity)), o.PricePerHour, o.Interruption, o.Resources, o.Labels, o.Allocatable}
+		r.Offer = &offer{o.InstanceType, o.Zone, capacityName(pb.CapacityType(o.Capacity)), o.PricePerHour, o.Interruption, o.Resources, o.Labels, o.Allocatable, o.Options}
 	}
 	if m.Host != (machine.Host{}) {
 		r.Host = &host{m.Host.Provider, m.Host.Ref}
@@ -96,7 +98,7 @@ func newRecord(m machine.Record) record {
 	if op := m.Op; op != nil {
 		r.Operation = &operation{
 			ID: op.ID, Kind: op.Kind.String(), Started: at(op.Started), Deadline: at(op.Deadline), Step: op.Step,
-			StepBegan: at(op.StepBegan), Ref: op.Ref, Notes: op.Notes, Blob: len(op.Sealed), Joined: op.Joined,
+			StepBegan: at(op.StepBegan), Ref: op.Ref, Notes: op.Notes, Blob: len(op.Sealed), Joined: op.Joined, Options: op.Options,
 		}
 		if op.Grace > 0 {
 			r.Operation.Grace = op.Grace.String()
