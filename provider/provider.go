@@ -133,7 +133,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		FailedListed:    failedListed,
 		MaxCloudSteps:   maxCloudSteps,
 		MaxCreates:      cfg.MaxParallelCreates,
-		Awaiting:        st.Fresh() || time.Now().Before(held),
+		Awaiting:        !st.Inventoried() || time.Now().Before(held),
 		RemovalsFrom:    held,
 		RemovalGrace:    removalGrace,
 		RemovalCap:      removalCap,

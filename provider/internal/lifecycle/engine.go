@@ -28,6 +28,8 @@ type Store interface {
 	DoLater(ctx context.Context, id string, m machine.Mutation) (machine.Record, error)
 	// Record returns one committed record.
 	Record(id string) (machine.Record, bool)
+	// SetInventoried makes durable that the first reconcile has succeeded.
+	SetInventoried(ctx context.Context) error
 	// Records walks a snapshot of all records until yield returns false.
 	Records(yield func(machine.Record) bool)
 }

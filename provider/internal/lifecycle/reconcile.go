@@ -73,6 +73,10 @@ func (e *Engine) Reconcile(ctx context.Context) error {
 	e.removeUnclaimed(unclaimed)
 	e.o.Observer.Reconciled(true, len(instances), len(unclaimed))
 	if first {
+		// Or a restart would take a state that may lack servers for a whole one.
+		if err := e.o.Store.SetInventoried(ctx); err != nil {
+			return fmt.Errorf("record that the inventory was read: %w", err)
+		}
 		e.mu.Lock()
 		e.awaiting = false
 		e.beganIfReady()

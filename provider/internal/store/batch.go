@@ -34,6 +34,8 @@ type batch struct {
 	machines int
 	bytes    int  // encoded, of all requests
 	listed   bool // the head or the number of machines changed
+	// inventoried says that the state is to become so.
+	inventoried bool
 }
 
 func (s *Store) newBatch() *batch {
@@ -67,6 +69,7 @@ func (s *Store) stage(b *batch, r *request) {
 		return
 	}
 	b.requests = append(b.requests, r)
+	b.inventoried = b.inventoried || r.inventoried
 	if s.Err() != nil {
 		return // the commit will say so
 	}

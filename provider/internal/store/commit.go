@@ -27,10 +27,12 @@ const (
 type request struct {
 	ids    []string
 	mutate func([]machine.Record) ([]Next, error)
-	state  atomic.Int32
-	done   chan struct{} // closed when recs and err are final
-	recs   []machine.Record
-	err    error
+	// inventoried is SetInventoried's wish, beside any change.
+	inventoried bool
+	state       atomic.Int32
+	done        chan struct{} // closed when recs and err are final
+	recs        []machine.Record
+	err         error
 }
 
 // The states of a request.
@@ -190,7 +192,7 @@ func (s *Store) write(b *batch) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	if len(b.changes) == 0 {
+	if len(b.changes) == 0 && !b.inventoried {
 		return nil
 	}
 	b.evicted = s.marks.evictions(b.changes)
@@ -235,5 +237,8 @@ func (s *Store) publish(b *batch) {
 	}
 	s.marks.age = b.age
 	s.unknown.Store(uint64(s.marks.len()))
+	if b.inventoried {
+		s.inventoried.Store(true)
+	}
 	s.index.publish(b)
 }

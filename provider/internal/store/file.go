@@ -25,10 +25,11 @@ import (
 // checksum (see seal); messages are those of bigfleet.state.v1.
 //
 //	meta
-//	├── version   of this schema, 4 bytes
-//	├── instance  16 random bytes, made with the file
-//	├── head      Head: last revision given out, number of machines
-//	└── restored  when a copy became this file, Unix nanoseconds, 8 bytes; missing if never
+//	├── version      of this schema, 4 bytes
+//	├── instance     16 random bytes, made with the file
+//	├── head         Head: last revision given out, number of machines
+//	├── restored     when a copy became this file, Unix nanoseconds, 8 bytes; missing if never
+//	└── inventoried  empty; missing until every server that the cloud had is known
 //	machines
 //	└── <machine id>  Record, with marks, operations and binding: one key a decision
 //	marks
@@ -38,10 +39,11 @@ const (
 	machinesBucket = "machines"
 	marksBucket    = "marks"
 
-	versionKey  = "version"
-	instanceKey = "instance"
-	headKey     = "head"
-	restoredKey = "restored"
+	versionKey     = "version"
+	instanceKey    = "instance"
+	headKey        = "head"
+	restoredKey    = "restored"
+	inventoriedKey = "inventoried"
 )
 
 // lockWait is how long Open waits for another process to let go of the file:

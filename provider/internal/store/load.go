@@ -71,6 +71,12 @@ func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
 		}
 		s.restored = fromNano(int64(binary.BigEndian.Uint64(v)))
 	}
+	if tx.Bucket([]byte(metaBucket)).Get([]byte(inventoriedKey)) != nil {
+		if _, err := metaValue(tx, inventoriedKey); err != nil {
+			return nil, err
+		}
+		s.inventoried.Store(true)
+	}
 	v, err = metaValue(tx, headKey)
 	if err != nil {
 		return nil, err

@@ -69,7 +69,6 @@ type Store struct {
 	log      *slog.Logger
 	linger   time.Duration
 	disk     persister
-	fresh    bool
 	instance [instanceBytes]byte
 	restored time.Time
 
@@ -87,6 +86,7 @@ type Store struct {
 	broken    chan struct{} // closed when the file must not be written any more
 	brokenErr error         // set before broken is closed
 
+	inventoried                 atomic.Bool
 	batches, decisions, unknown atomic.Uint64
 }
 
@@ -118,7 +118,6 @@ func Open(o Options) (*Store, error) {
 	s.marks.init()
 
 	if o.Path == "" {
-		s.fresh = true
 		if _, err := rand.Read(s.instance[:]); err != nil {
 			return nil, fmt.Errorf("make an instance id: %w", err)
 		}
@@ -131,7 +130,7 @@ func Open(o Options) (*Store, error) {
 		if err := f.load(s); err != nil {
 			return nil, fmt.Errorf("state file %s: %w", o.Path, errors.Join(err, f.close()))
 		}
-		s.disk, s.fresh = f, f.fresh
+		s.disk = f
 		if len(f.upgraded) > 0 {
 			s.log.Warn("state file upgraded; earlier releases read the copy that was kept", "versions", f.upgraded, "copy", o.Path+".v*")
 		}
@@ -143,8 +142,23 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Fresh says that Open found no state: the file is new, or there is none.
-func (s *Store) Fresh() bool { return s.fresh }
+// Inventoried says that SetInventoried was called on this state, by this process
+// or by one before. While it is not, servers may exist that the state does not
+// know of: a new file says nothing about what there was before it.
+func (s *Store) Inventoried() bool { return s.inventoried.Load() }
+
+// SetInventoried makes durable that every server that the cloud had is known to
+// the state. The error is that of Do.
+func (s *Store) SetInventoried(ctx context.Context) error {
+	if s.Inventoried() {
+		return nil
+	}
+	_, err := s.submit(ctx, s.urgent, &request{
+		inventoried: true,
+		mutate:      func([]machine.Record) ([]Next, error) { return nil, nil },
+	})
+	return err
+}
 
 // Instance identifies the state: made with the file, or with a store in memory.
 func (s *Store) Instance() [16]byte { return s.instance }

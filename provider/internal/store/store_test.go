@@ -262,6 +262,28 @@ func TestUnknownIDsAreBounded(t *testing.T) {
 	}
 }
 
+func TestInventoriedSurvivesARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	for life, want := range []bool{false, false, true} {
+		s := start(t, path)
+		must(t, s, "a", to(machine.Idle))
+		if s.Inventoried() != want {
+			t.Errorf("life %d: inventoried is %v", life, s.Inventoried())
+		}
+		if life == 1 {
+			if err := s.SetInventoried(t.Context()); err != nil || !s.Inventoried() {
+				t.Errorf("SetInventoried: %v, and then %v", err, s.Inventoried())
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := start(t, ""); s.Inventoried() || s.SetInventoried(t.Context()) != nil || !s.Inventoried() {
+		t.Error("a store in memory does not remember it")
+	}
+}
+
 func TestDoManyIsAtomic(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *Store) {
 		t.Helper()

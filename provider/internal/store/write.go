@@ -78,10 +78,16 @@ func put(tx *bbolt.Tx, b *batch) error {
 			return err
 		}
 	}
+	meta := tx.Bucket([]byte(metaBucket))
+	if b.inventoried {
+		if err := meta.Put([]byte(inventoriedKey), sign(metaBucket, inventoriedKey, make([]byte, sumBytes))); err != nil {
+			return err
+		}
+	}
 	if !b.listed {
 		return nil
 	}
-	return putHead(tx.Bucket([]byte(metaBucket)), b.head, b.machines)
+	return putHead(meta, b.head, b.machines)
 }
 
 // classify finds the failed commits that left the file as it was: a page could
