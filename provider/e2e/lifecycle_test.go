@@ -165,6 +165,7 @@ func equalMaps(a, b map[string]string) bool {
 // machines, restarts it on the same state and another port, and expects every
 // acknowledged call to hold and every machine to go on.
 func TestKillAndRestart(t *testing.T) {
+	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state.db")
 	args := []string{"--provider=certify", "--use-fake-backend", "--seed-count=16", "--state=" + state}
 	p := startProvider(t, environment(), nil, args...)
