@@ -33,7 +33,7 @@ const (
 
 // steps are all that the provider logs as begun, by the kind of work.
 var steps = map[string][]string{
-	"Create":    {"order", "duplicates", "label-volumes", "user-data", "power-on", "boot", "first-contact", "scrub"},
+	"Create":    {"order", "duplicates", "label-volumes", "networks", "user-data", "power-on", "boot", "first-contact", "scrub"},
 	"Configure": {"power-on", "boot", "deliver", "tag"},
 	"Drain":     {"power-on", "boot", "deliver", "tag"},
 	"Delete":    {"inspect", "terminate", "await-gone", "volumes", "addresses"},

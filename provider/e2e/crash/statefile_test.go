@@ -2,6 +2,8 @@ package crash
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,8 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/fakecloud"
 )
 
 // wantReason wants exactly one line of level ERROR, with all the texts in it.
@@ -160,6 +166,43 @@ func TestOlderStateFile(t *testing.T) {
 	before := f.servers()
 	f.run()
 	eventually(t, 20*time.Second, func() error { return f.compare(f.list()) })
+	f.adopted(6)
+	if f.servers() != before {
+		t.Errorf("%d servers, %d before", f.servers(), before)
+	}
+}
+
+// TestKillBeforeFirstInventory kills a provider that made a new state file over
+// live servers before it could read what the cloud has: the next one must not
+// take the file for one that knows everything.
+func TestKillBeforeFirstInventory(t *testing.T) {
+	f := &fleet{world: newWorld(t, 6)}
+	f.run()
+	f.populate()
+	ids := f.ids()
+	f.stopLast()
+	if err := os.Remove(f.state()); err != nil {
+		t.Fatal(err)
+	}
+	before := f.servers()
+	mend := f.cloud.Inject(fakecloud.Fault{Route: fakecloud.RouteListServers, Times: -1, Reply: fakecloud.Unavailable()})
+	for range 3 {
+		p := f.launch()
+		eventually(t, readyWithin, func() error {
+			if !p.said("inventory could not be read") {
+				return errors.New("no inventory was tried")
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		if ack, err := f.Create(ctx, &pb.CreateRequest{MachineId: ids[0]}, grpc.WaitForReady(true)); err == nil {
+			t.Fatalf("Create over a live server was accepted: %v", ack)
+		}
+		cancel()
+		p.kill()
+	}
+	mend()
+	f.run()
 	f.adopted(6)
 	if f.servers() != before {
 		t.Errorf("%d servers, %d before", f.servers(), before)
