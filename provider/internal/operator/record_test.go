@@ -19,8 +19,8 @@ func TestRecordIsWhole(t *testing.T) {
 		{reflect.TypeFor[machine.Operation](), reflect.TypeFor[operation]()},
 		{reflect.TypeFor[machine.Leftover](), reflect.TypeFor[leftover]()},
 	} {
-		for i := range pair.stored.NumField() {
-			name := pair.stored.Field(i).Name
+		for f := range pair.stored.Fields() {
+			name := f.Name
 			if to, ok := renamed[name]; ok {
 				name = to
 			}
