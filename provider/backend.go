@@ -26,8 +26,10 @@ const (
 type backend struct {
 	cloud   cloud.Cloud
 	deleter cloud.Deleter // nil where hosts cannot be given back
+	sweeper cloud.Sweeper // nil where nothing outlives its server
 	catalog cloud.Catalog
 	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
+	prober  cloud.Prober
 }
 
 // openScaleway makes the Scaleway adapter, against the real API or, by the same
@@ -65,7 +67,7 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 	if err != nil {
 		return nil, fmt.Errorf("scaleway instances: %w", err)
 	}
-	return &backend{cloud: c, deleter: c, catalog: c, fitter: c}, nil
+	return &backend{cloud: c, deleter: c, sweeper: c, catalog: c, fitter: c, prober: c}, nil
 }
 
 // credentials is how the configuration says to reach the API.

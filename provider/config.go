@@ -55,6 +55,10 @@ type Config struct {
 	EURUSD            float64
 	PriceRefresh      time.Duration
 	ReconcileInterval time.Duration
+	ReconcileDryRun   bool
+	RemovalCap        int
+	TypePause         time.Duration
+	TypePauseMax      time.Duration
 
 	Bootstrap BootstrapConfig
 	TLS       TLSConfig
@@ -79,6 +83,9 @@ type Config struct {
 
 	LogFormat string
 	LogLevel  string
+
+	// Live has check-config ask the cloud, too.
+	Live bool
 
 	set    map[string]bool // flags that the operator gave
 	unread map[string]bool // flags whose variable could not be read
@@ -179,6 +186,10 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.Float64Var(&c.EURUSD, "eur-usd", 1.10, "`dollars` a euro: prices are listed in USD")
 	f.DurationVar(&c.PriceRefresh, "price-refresh", 6*time.Hour, "how often types and prices are read again")
 	f.DurationVar(&c.ReconcileInterval, "reconcile-interval", 2*time.Minute, "how often the cloud's inventory is compared with the state")
+	f.BoolVar(&c.ReconcileDryRun, "reconcile-dry-run", false, "let reconcile log what it would remove, and remove nothing")
+	f.IntVar(&c.RemovalCap, "removal-cap", 5, "`number` of servers, volumes and addresses that no machine claims above which a reconcile pass removes none of them")
+	f.DurationVar(&c.TypePause, "type-pause", 30*time.Second, "how long a type is not ordered after Scaleway refused it for want of stock or quota; doubles with each refusal in a row")
+	f.DurationVar(&c.TypePauseMax, "type-pause-max", 15*time.Minute, "the longest such pause")
 	f.IntVar(&c.MaxParallelCreates, "max-parallel-creates", 256, "`number` of Creates under way at a time, from the order to the agent's first contact; later ones wait, and their deadline runs")
 	f.DurationVar(&c.CreateTimeout, "create-timeout", 30*time.Minute, "deadline of a Create, up to the agent's first contact")
 	f.DurationVar(&c.ConfigureTimeout, "configure-timeout", 15*time.Minute, "deadline of a Configure")
@@ -193,6 +204,8 @@ func (c *Config) flags() *pflag.FlagSet {
 
 	f.StringVar(&c.LogFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, `info`, warn or error")
+
+	f.BoolVar(&c.Live, "live", false, "with check-config: also ask Scaleway, with calls that only read, whether account and offerings are usable")
 	return f
 }
 

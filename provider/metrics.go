@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
+	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/telemetry"
 )
@@ -19,9 +20,12 @@ type metrics struct {
 	started     *prometheus.CounterVec
 	settled     *prometheus.HistogramVec
 	stepFailed  *prometheus.CounterVec
+	typeBlocked *prometheus.GaugeVec
 	reconciles  *prometheus.CounterVec
 	instances   prometheus.Gauge
-	unclaimed   prometheus.Gauge
+	reported    *prometheus.GaugeVec
+	orphans     *prometheus.GaugeVec
+	orphansGone *prometheus.CounterVec
 	lastSuccess prometheus.Gauge
 }
 
@@ -44,20 +48,30 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		stepFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: telemetry.MetricStepFailures, Help: "Failed tries of a step, by class of failure.",
 		}, []string{telemetry.LabelKind, telemetry.LabelStep, telemetry.LabelClass}),
+		typeBlocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: telemetry.MetricTypeBlocked, Help: "Until when a type that the cloud refused is not ordered again, in Unix seconds; gone when it is sold again.",
+		}, []string{telemetry.LabelType, telemetry.LabelClass}),
 		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: telemetry.MetricReconciles, Help: "Reconcile passes, by result: complete or failed.",
 		}, []string{telemetry.LabelResult}),
 		instances: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: telemetry.MetricInstances, Help: "Servers with this provider's tag, as of the last complete inventory.",
 		}),
-		unclaimed: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: telemetry.MetricUnclaimed, Help: "Servers with this provider's tag that no machine claims, as of the last complete inventory.",
-		}),
+		reported: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: telemetry.MetricReported, Help: "Servers with this provider's tag that the last complete pass could only report, by reason.",
+		}, []string{telemetry.LabelReason}),
+		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: telemetry.MetricOrphans, Help: "What carries this provider's tag and no machine claims, by kind, as of the last pass that could read the kind.",
+		}, []string{telemetry.LabelKind}),
+		orphansGone: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: telemetry.MetricOrphansGone, Help: "Orphans that a pass judged old enough to remove, by kind and what came of it.",
+		}, []string{telemetry.LabelKind, telemetry.LabelResult}),
 		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: telemetry.MetricLastReconcile, Help: "When the last complete inventory was read, in Unix seconds.",
 		}),
 	}
-	reg.MustRegister(m.calls, m.denied, m.started, m.settled, m.stepFailed, m.reconciles, m.instances, m.unclaimed, m.lastSuccess)
+	reg.MustRegister(m.calls, m.denied, m.started, m.settled, m.stepFailed, m.typeBlocked,
+		m.reconciles, m.instances, m.reported, m.orphans, m.orphansGone, m.lastSuccess)
 	return m
 }
 
@@ -79,13 +93,29 @@ func (m *metrics) StepFailed(k machine.Kind, step, class string) {
 }
 
 // Reconciled implements lifecycle.Observer.
-func (m *metrics) Reconciled(complete bool, instances, unclaimed int) {
-	if !complete {
+func (m *metrics) Reconciled(r lifecycle.PassReport) {
+	if !r.Complete {
 		m.reconciles.WithLabelValues("failed").Inc()
 		return
 	}
 	m.reconciles.WithLabelValues("complete").Inc()
-	m.instances.Set(float64(instances))
-	m.unclaimed.Set(float64(unclaimed))
+	m.instances.Set(float64(r.Instances))
+	for reason, n := range r.Reported {
+		m.reported.WithLabelValues(reason).Set(float64(n))
+	}
+	for kind, n := range r.Orphans {
+		m.orphans.WithLabelValues(kind).Set(float64(n))
+	}
 	m.lastSuccess.SetToCurrentTime()
+}
+
+// Orphan implements lifecycle.Observer.
+func (m *metrics) Orphan(kind, result string) { m.orphansGone.WithLabelValues(kind, result).Inc() }
+
+// TypeBlocked implements lifecycle.Observer.
+func (m *metrics) TypeBlocked(commercialType, class string, until time.Time) {
+	m.typeBlocked.DeletePartialMatch(prometheus.Labels{telemetry.LabelType: commercialType})
+	if !until.IsZero() {
+		m.typeBlocked.WithLabelValues(commercialType, class).Set(float64(until.Unix()))
+	}
 }

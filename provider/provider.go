@@ -32,8 +32,7 @@ import (
 const (
 	maxCloudSteps   = 64               // cloud steps at the same time
 	failedListed    = 15 * time.Minute // a failed machine with nothing left
-	removalGrace    = 30 * time.Minute // before a server that nobody claims is removed
-	removalCap      = 5                // such servers in one pass
+	removalGrace    = 30 * time.Minute // before what nobody claims is removed
 	tagBudget       = time.Minute      // for a cluster tag before reconcile takes over
 	retryMin        = time.Second
 	retryMax        = time.Minute
@@ -99,6 +98,11 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	if err != nil {
 		return errors.Join(err, front.listener.Close())
 	}
+	if fake == nil {
+		if err := checkAccess(ctx, back.prober, accessPause, log); err != nil {
+			return errors.Join(err, front.listener.Close())
+		}
+	}
 	params := front.params
 	userData := func(id string) ([]byte, error) {
 		p := params
@@ -117,14 +121,17 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		}
 	}
 	o := lifecycle.Options{
-		Store: st, Cloud: back.cloud, Deleter: back.deleter, Delivery: ch,
+		Store: st, Cloud: back.cloud, Deleter: back.deleter, Sweeper: back.sweeper, Delivery: ch,
 		Provider: cfg.Provider, UserData: userData,
 		NewID: uuid.NewString,
 		Timeouts: lifecycle.Timeouts{
 			Create: cfg.CreateTimeout, Configure: cfg.ConfigureTimeout,
 			Drain: cfg.DrainTimeout, Delete: cfg.DeleteTimeout,
 		},
-		Pace:            lifecycle.Pace{RetryMin: retryMin, RetryMax: retryMax, TagBudget: tagBudget},
+		Pace: lifecycle.Pace{
+			RetryMin: retryMin, RetryMax: retryMax, TagBudget: tagBudget,
+			TypePauseMin: cfg.TypePause, TypePauseMax: cfg.TypePauseMax,
+		},
 		Log:             log,
 		Observer:        m,
 		Sealer:          sealer,
@@ -136,10 +143,14 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		Awaiting:        !st.Inventoried() || time.Now().Before(held),
 		RemovalsFrom:    held,
 		RemovalGrace:    removalGrace,
-		RemovalCap:      removalCap,
+		RemovalCap:      cfg.RemovalCap,
+		DryRun:          cfg.ReconcileDryRun,
 	}
 	if cfg.UseFake {
 		o.Pace.RetryMin, o.Pace.RetryMax = fakeRetryMin, fakeRetryMax
+		// Its stock comes back as fast as all else happens in it.
+		o.Pace.TypePauseMin = scaled(cfg.FakeScale, cfg.TypePause, 0)
+		o.Pace.TypePauseMax = scaled(cfg.FakeScale, cfg.TypePauseMax, 0)
 		// The fake's calls cost our own processors: more of them at once than
 		// there are would only keep the shards' calls waiting.
 		o.MaxCloudSteps = runtime.GOMAXPROCS(0)

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -75,6 +74,12 @@ func (c *Config) Validate() error {
 	if c.MaxParallelCreates < 1 {
 		fault("--max-parallel-creates: %d, want 1 or more", c.MaxParallelCreates)
 	}
+	if c.RemovalCap < 0 {
+		fault("--removal-cap: %d, want 0 or more", c.RemovalCap)
+	}
+	if c.TypePauseMax < c.TypePause {
+		fault("--type-pause-max: %s is shorter than --type-pause, %s", c.TypePauseMax, c.TypePause)
+	}
 	if !(c.APIRate > 0) || c.APIRate > maxAPIRate {
 		fault("--api-rate: %v, want above 0, and %d at most", c.APIRate, maxAPIRate)
 	}
@@ -99,7 +104,7 @@ func (c *Config) Validate() error {
 		{"poll-interval", c.PollInterval, 10 * time.Millisecond}, {"settle-window", c.SettleWindow, time.Second},
 		{"create-timeout", c.CreateTimeout, time.Second}, {"configure-timeout", c.ConfigureTimeout, time.Second},
 		{"drain-timeout", c.DrainTimeout, time.Second}, {"delete-timeout", c.DeleteTimeout, time.Second},
-		{"failed-retention", c.FailedRetention, 0}, {"shutdown-timeout", c.ShutdownTimeout, time.Second},
+		{"failed-retention", c.FailedRetention, 0}, {"type-pause", c.TypePause, 0}, {"shutdown-timeout", c.ShutdownTimeout, time.Second},
 	} {
 		if d.value < d.least {
 			fault("--%s: %s, want %s or more", d.flag, d.value, d.least)
@@ -217,18 +222,9 @@ func (c *Config) validateBootstrap() error {
 
 // validateUserData renders the largest user data there can be.
 func (c *Config) validateUserData(caPEM string) error {
-	params, err := c.userDataParams()
+	params, err := c.wholeParams(caPEM)
 	if err != nil {
 		return err
-	}
-	params.CAPEM = caPEM
-	if c.UseFake && c.Bootstrap.TLSCert == "" && c.Bootstrap.Endpoint == "" {
-		pair, err := newPair() // as large as the fake's own
-		if err != nil {
-			return err
-		}
-		cert, _ := pem.Decode(pair)
-		params.Endpoint, params.CAPEM = fakeEndpoint, string(pem.EncodeToMemory(cert))
 	}
 	if params.Endpoint == "" || params.CAPEM == "" {
 		return nil // their faults are reported by their own checks

@@ -91,6 +91,8 @@ func newWorld(t *testing.T, slots int, extra ...string) *world {
 		"--bootstrap-addr=" + channel, "--bootstrap-endpoint=https://" + channel,
 		"--bootstrap-tls-cert=" + cert, "--bootstrap-tls-key=" + key,
 		"--poll-interval=50ms", "--settle-window=" + settleWindow.String(), "--reconcile-interval=1s",
+		// At the pace of the rest; the limits themselves are tested elsewhere.
+		"--api-rate=1000", "--api-burst=1000", "--type-pause=100ms", "--type-pause-max=1s",
 		"--log-level=debug",
 	}, extra...)
 

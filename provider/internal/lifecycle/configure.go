@@ -43,7 +43,7 @@ func (e *Engine) deliver(ctx context.Context, t *task) error {
 		err := &agentError{text: report.Error}
 		// The failure itself is the outcome to record; drive would do so too, but
 		// the host must not be told before.
-		recorded := e.fail(t, &stepError{step: stepDeliver, class: classAgent, err: err})
+		recorded := e.fail(t, &stepError{step: stepDeliver, class: classAgent, failureRow: failureRow{last: err}})
 		report.Confirm(recorded)
 		if recorded != nil {
 			return recorded

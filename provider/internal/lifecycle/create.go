@@ -28,6 +28,7 @@ func cloudSteps(steps []cloud.Step) []step {
 func (e *Engine) createSteps() []step {
 	return append(cloudSteps(e.o.Cloud.Create()),
 		step{name: stepContact, slow: true, run: func(ctx context.Context, t *task) error {
+			e.noteSale(t) // it runs
 			return e.o.Delivery.Contact(ctx, t.rec.ID, t.op.Started)
 		}},
 		step{name: stepScrub, budget: e.o.Pace.TagBudget, run: func(ctx context.Context, t *task) error {

@@ -30,6 +30,8 @@ type task struct {
 	rec    machine.Record // as of the last commit
 	op     *machine.Operation
 	joined bool
+	// stockSerial is what the stock knew when the type was ordered.
+	stockSerial int
 }
 
 // errSuperseded ends a driver whose operation is no longer the machine's.
@@ -68,7 +70,8 @@ func (e *Engine) drive(parent context.Context, rec machine.Record) {
 		Ref:   op.Ref,
 		Notes: op.Notes,
 	}}
-	err := e.runSteps(ctx, t)
+	err := e.runSteps(cloud.WithPriority(ctx, priorityOf(op.Kind)), t)
+	e.noteRefusal(t, err)
 	switch {
 	case err == nil:
 		err = e.finish(t)
@@ -108,8 +111,22 @@ func (e *Engine) spec(rec machine.Record, op *machine.Operation) cloud.Spec {
 	}
 }
 
+// priorityOf is how urgent the cloud calls of an operation are.
+func priorityOf(k machine.Kind) cloud.Priority {
+	if k == machine.Delete {
+		return cloud.Teardown
+	}
+	return cloud.Work
+}
+
 // runSteps runs the plan from where the record says it is.
 func (e *Engine) runSteps(ctx context.Context, t *task) error {
+	if t.op.Kind == machine.Create && t.op.Step == "" {
+		var err error
+		if t.stockSerial, err = e.stock.admit(productOf(t.rec.Offer)); err != nil {
+			return err
+		}
+	}
 	plan := e.steps(t.op.Kind)
 	at := 0
 	for i, s := range plan {
@@ -139,7 +156,7 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 		ctx, cancel = context.WithTimeout(ctx, s.budget)
 		defer cancel()
 	}
-	var last error
+	var row failureRow
 	for failures := 0; ; {
 		err := e.attempt(ctx, t, s)
 		if err == nil || errors.Is(err, errSuperseded) {
@@ -147,22 +164,22 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 		}
 		t.Rerun = true
 		if again := (*cloud.AgainError)(nil); errors.As(err, &again) {
-			failures, last = 0, err
+			failures, row.last = 0, err
 			if err := e.advance(t, s.name); err != nil {
 				return err
 			}
 			if !sleep(ctx, again.After) {
-				return e.outOfTime(ctx, t, s, last)
+				return e.outOfTime(ctx, t, s, row)
 			}
 			continue
 		}
 		if ctx.Err() != nil {
-			if last == nil || !errors.Is(err, context.Cause(ctx)) {
-				last = err
+			if row.last == nil || !errors.Is(err, context.Cause(ctx)) {
+				row.last = err
 			}
-			return e.outOfTime(ctx, t, s, last)
+			return e.outOfTime(ctx, t, s, row)
 		}
-		last = err
+		row.add(err)
 		class := classOf(err)
 		e.o.Observer.StepFailed(t.op.Kind, s.name, class)
 		failures++
@@ -171,7 +188,7 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 				e.tolerate(t, s, err)
 				return nil
 			}
-			return &stepError{step: s.name, class: class, err: err}
+			return &stepError{step: s.name, class: class, failureRow: row}
 		}
 		pause := e.backoff(failures)
 		e.o.Log.Warn("step failed; trying again", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, t.op.Kind.String(), telemetry.KeyOperation, t.op.ID,
@@ -180,7 +197,7 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 			return err
 		}
 		if !sleep(ctx, pause) {
-			return e.outOfTime(ctx, t, s, last)
+			return e.outOfTime(ctx, t, s, row)
 		}
 	}
 }
@@ -223,12 +240,12 @@ func (e *Engine) yield(ctx context.Context) {
 }
 
 // outOfTime judges a step whose context ended.
-func (e *Engine) outOfTime(ctx context.Context, t *task, s step, last error) error {
+func (e *Engine) outOfTime(ctx context.Context, t *task, s step, row failureRow) error {
 	if time.Until(t.op.Deadline) > 0 && s.budget > 0 && !stopping(ctx) {
-		e.tolerate(t, s, last)
+		e.tolerate(t, s, row.last)
 		return nil
 	}
-	return &stepError{step: s.name, class: classTimeout, err: last}
+	return &stepError{step: s.name, class: classTimeout, failureRow: row}
 }
 
 // tolerate goes on without a step that is not worth the operation.

@@ -39,7 +39,14 @@ type Observer interface {
 	Started(k machine.Kind)
 	Settled(k machine.Kind, class string, took time.Duration)
 	StepFailed(k machine.Kind, step, class string)
-	Reconciled(complete bool, instances, unclaimed int)
+	// Reconciled is told of each reconcile pass; Orphan of each thing that nobody
+	// claims and that a pass judged old enough to remove: its kind and what came
+	// of it.
+	Reconciled(PassReport)
+	Orphan(kind, result string)
+	// TypeBlocked is told until when a type is not ordered and why, and with a
+	// zero time that it is sold again.
+	TypeBlocked(commercialType, class string, until time.Time)
 }
 
 // Timeouts say how long each kind of transition may take. Drain's is on top of
@@ -55,7 +62,10 @@ type Pace struct {
 	// CallsFirst makes cloud steps wait a little while calls are being decided:
 	// for clouds whose calls cost our own processors.
 	CallsFirst bool
-	TagBudget  time.Duration // how long an operation waits for its cluster tag before reconcile takes over
+	// TypePauseMin and TypePauseMax bound how long a type is not ordered after the
+	// cloud refused it.
+	TypePauseMin, TypePauseMax time.Duration
+	TagBudget                  time.Duration // how long an operation waits for its cluster tag before reconcile takes over
 }
 
 // Options are what an engine is made of. All fields but the last group are
@@ -75,6 +85,8 @@ type Options struct {
 
 	// Deleter is nil where hosts cannot be given back.
 	Deleter cloud.Deleter
+	// Sweeper is nil where nothing outlives its server.
+	Sweeper cloud.Sweeper
 	// Sealer is nil when blobs cannot be kept across a restart.
 	Sealer       *Sealer
 	RequireFence bool
@@ -93,13 +105,16 @@ type Options struct {
 	// accepted: the store is new, and servers of an earlier life may exist, or it
 	// is an older copy, and what a server's tags say is newer.
 	Awaiting bool
-	// RemovalsFrom is when servers that no record claims may be removed again;
-	// zero for now.
+	// RemovalsFrom is when what no record claims may be removed again; zero for
+	// now.
 	RemovalsFrom time.Time
-	// RemovalGrace is how old a server that no record claims must be before it
-	// is removed, RemovalCap how many one pass may remove.
+	// RemovalGrace is how old a server, volume or address that no record claims
+	// must be before it is removed, RemovalCap how many one pass may remove.
 	RemovalGrace time.Duration
 	RemovalCap   int
+	// DryRun keeps reconcile from removing anything: it logs what it would remove,
+	// and frees no slot whose host is gone.
+	DryRun bool
 }
 
 // Engine drives machines. Make one with New, run it with Run.
@@ -122,6 +137,10 @@ type Engine struct {
 
 	reconciling sync.Mutex
 	missing     map[string]int // consecutive complete inventories without a machine's host
+	off         map[string]int // those that show it powered off
+	strays      map[strayKey]sighting
+
+	stock *stock
 }
 
 // New makes an engine that does nothing until Run.
@@ -135,7 +154,7 @@ func New(o Options) *Engine {
 		blobs:    map[string]*blobWait{},
 		awaiting: o.Awaiting,
 		began:    make(chan struct{}),
-		missing:  map[string]int{},
+		stock:    newStock(o.Pace),
 	}
 }
 

@@ -33,17 +33,31 @@ const maxReasonBytes = 2048
 type stepError struct {
 	step  string
 	class string
-	err   error // the last thing that went wrong; nil when the step only ran out of time
+	failureRow
+}
+
+// failureRow is the tries of a step that failed, in this process.
+type failureRow struct {
+	tries int
+	since time.Time // of the first
+	last  error     // the last thing that went wrong or was waited for; nil when the step only ran out of time
+}
+
+func (r *failureRow) add(err error) {
+	r.last = err
+	if r.tries++; r.tries == 1 {
+		r.since = time.Now()
+	}
 }
 
 func (e *stepError) Error() string {
-	if e.err == nil {
+	if e.last == nil {
 		return e.step + ": " + e.class
 	}
-	return fmt.Sprintf("%s: %s: %v", e.step, e.class, e.err)
+	return fmt.Sprintf("%s: %s: %v", e.step, e.class, e.last)
 }
 
-func (e *stepError) Unwrap() error { return e.err }
+func (e *stepError) Unwrap() error { return e.last }
 
 // agentError is a host's report that a command failed.
 type agentError struct{ text string }
@@ -126,25 +140,34 @@ func advice(class string) string {
 	}
 }
 
-// explain words an operation's end for last_error: stage, cause, class, what
-// is left behind, what to do.
+// explain words an operation's end for last_error: stage, cause, class, tries
+// and since when, what is left behind, what to do.
 func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	class = classOf(cause)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s failed at step %q after %s (%s)", t.op.Kind, t.op.Step, time.Since(t.op.Started).Round(time.Second), class)
+	stage := fmt.Sprintf("at step %q", t.op.Step)
+	if t.op.Step == "" {
+		stage = "before its first step"
+	}
+	fmt.Fprintf(&b, "%s failed %s after %s (%s)", t.op.Kind, stage, time.Since(t.op.Started).Round(time.Second), class)
 	var at *stepError
 	switch {
 	case errors.As(cause, &at) && at.class == classTimeout:
 		fmt.Fprintf(&b, ": the deadline passed")
-		if at.err != nil {
-			fmt.Fprintf(&b, "; last: %v", withoutPause(at.err))
+		if at.last != nil {
+			fmt.Fprintf(&b, "; last: %v", withoutPause(at.last))
 		}
-	case errors.As(cause, &at) && at.err != nil:
-		fmt.Fprintf(&b, ": %v", at.err)
+	case errors.As(cause, &at) && at.last != nil:
+		fmt.Fprintf(&b, ": %v", at.last)
 	default:
 		fmt.Fprintf(&b, ": %v", cause)
 	}
+	if at != nil && at.tries > 1 {
+		fmt.Fprintf(&b, "; %d tries failed since %s", at.tries, at.since.UTC().Format(time.RFC3339))
+	}
 	switch {
+	case machine.Untouched(t.op):
+		b.WriteString("; nothing was ordered and nothing is left")
 	case t.Ref == "" && t.op.Kind == machine.Create:
 		b.WriteString("; no host is known to be left, its traces are looked for and removed")
 	case t.Ref == "":

@@ -319,8 +319,8 @@ func TestReconcile(t *testing.T) {
 				t.Fatalf("%s after two inventories", s)
 			}
 			time.Sleep(time.Minute)
-			if rec := r.record("m1"); rec.State != machine.Failed || !strings.Contains(rec.LastError, "removed by somebody else") {
-				t.Errorf("%s: %q", rec.State, rec.LastError)
+			if rec := r.record("m1"); rec.State != machine.Speculative || rec.Host.Ref != "" || r.cloud.count("terminate m1") != 1 {
+				t.Errorf("%+v after three, %d teardowns", rec, r.cloud.count("terminate"))
 			}
 		})
 	})

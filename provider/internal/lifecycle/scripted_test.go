@@ -29,10 +29,21 @@ type scriptedCloud struct {
 	fail      map[string][]error        // by step name, one for each try; then success
 	next      int
 	listErr   error
+	// hidden is the instances that List does not show before a time, unread what
+	// becomes of the Get of one.
+	hidden  map[string]time.Time
+	unread  map[string]func(context.Context) error
+	strays  map[string]cloud.Stray // by ref
+	busy    map[string]bool        // strays that turn out to be in use
+	listers int                    // calls of List and Strays
 }
 
 func newScriptedCloud() *scriptedCloud {
-	return &scriptedCloud{instances: map[string]cloud.Instance{}, fail: map[string][]error{}}
+	return &scriptedCloud{
+		instances: map[string]cloud.Instance{}, fail: map[string][]error{},
+		hidden: map[string]time.Time{}, unread: map[string]func(context.Context) error{},
+		strays: map[string]cloud.Stray{}, busy: map[string]bool{},
+	}
 }
 
 func (c *scriptedCloud) did(step string, t *cloud.Task) error {
@@ -124,7 +135,15 @@ func (c *scriptedCloud) SetCluster(_ context.Context, ref, cluster string) error
 	return nil
 }
 
-func (c *scriptedCloud) Get(_ context.Context, ref string) (cloud.Instance, error) {
+func (c *scriptedCloud) Get(ctx context.Context, ref string) (cloud.Instance, error) {
+	c.mu.Lock()
+	unread := c.unread[ref]
+	c.mu.Unlock()
+	if unread != nil {
+		if err := unread(ctx); err != nil {
+			return cloud.Instance{}, err
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in, ok := c.instances[ref]
@@ -137,10 +156,44 @@ func (c *scriptedCloud) Get(_ context.Context, ref string) (cloud.Instance, erro
 func (c *scriptedCloud) List(context.Context) ([]cloud.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.listers++
 	if c.listErr != nil {
 		return nil, c.listErr
 	}
-	return slices.Collect(maps.Values(c.instances)), nil
+	return slices.DeleteFunc(slices.Collect(maps.Values(c.instances)), func(in cloud.Instance) bool {
+		return time.Now().Before(c.hidden[in.Ref])
+	}), nil
+}
+
+func (c *scriptedCloud) Strays(context.Context) ([]cloud.Stray, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listers++
+	if errs := c.fail["strays"]; len(errs) > 0 {
+		c.fail["strays"] = errs[1:]
+		return nil, errs[0]
+	}
+	return slices.Collect(maps.Values(c.strays)), nil
+}
+
+func (c *scriptedCloud) Remove(_ context.Context, s cloud.Stray) error {
+	if err := c.did("remove", &cloud.Task{Spec: cloud.Spec{MachineID: s.Ref}}); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy[s.Ref] {
+		return cloud.ErrConflict
+	}
+	delete(c.strays, s.Ref)
+	return nil
+}
+
+// left lists the strays that are still there.
+func (c *scriptedCloud) left() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.strays))
 }
 
 func (c *scriptedCloud) ProviderID(ref string) string { return "scripted://" + ref }
@@ -251,12 +304,52 @@ func (h *scriptedHosts) outcomes() []error {
 	return slices.Clone(h.confirmed)
 }
 
-type nobody struct{}
+// witness is an observer that keeps what the tests look at.
+type witness struct {
+	mu      sync.Mutex
+	last    lifecycle.PassReport // of the last complete pass
+	passes  int                  // complete ones
+	failed  int                  // passes
+	orphans map[string]int       // by "kind result"
+	blocked map[string]time.Time
+}
 
-func (nobody) Started(machine.Kind)                        {}
-func (nobody) Settled(machine.Kind, string, time.Duration) {}
-func (nobody) StepFailed(machine.Kind, string, string)     {}
-func (nobody) Reconciled(bool, int, int)                   {}
+func newWitness() *witness {
+	return &witness{orphans: map[string]int{}, blocked: map[string]time.Time{}}
+}
+
+func (*witness) Started(machine.Kind)                        {}
+func (*witness) Settled(machine.Kind, string, time.Duration) {}
+func (*witness) StepFailed(machine.Kind, string, string)     {}
+
+func (w *witness) Reconciled(r lifecycle.PassReport) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !r.Complete {
+		w.failed++
+		return
+	}
+	w.passes++
+	w.last = r
+}
+
+func (w *witness) Orphan(kind, result string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.orphans[kind+" "+result]++
+}
+
+func (w *witness) TypeBlocked(commercialType, class string, until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blocked[commercialType+" "+class] = until
+}
+
+func (w *witness) look(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
 
 // rig is an engine on a memory store, with its cloud and hosts.
 type rig struct {
@@ -264,9 +357,30 @@ type rig struct {
 	store  *store.Store
 	cloud  *scriptedCloud
 	hosts  *scriptedHosts
+	saw    *witness
+	log    *lockedBuffer
 	engine *lifecycle.Engine
 	stop   func()
 	opts   lifecycle.Options
+	slots  map[string]*machine.Offer
+}
+
+// lockedBuffer collects the log.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 var offer = &machine.Offer{InstanceType: "DEV1-S", Zone: "z", Capacity: machine.OnDemand}
@@ -284,9 +398,9 @@ func newRig(t *testing.T, change func(*lifecycle.Options)) *rig {
 	}
 	ids := 0
 	var mu sync.Mutex
-	r := &rig{t: t, store: st, cloud: newScriptedCloud(), hosts: &scriptedHosts{}}
+	r := &rig{t: t, store: st, cloud: newScriptedCloud(), hosts: &scriptedHosts{}, saw: newWitness(), log: &lockedBuffer{}, slots: map[string]*machine.Offer{"m1": offer}}
 	r.opts = lifecycle.Options{
-		Store: st, Cloud: r.cloud, Deleter: r.cloud, Delivery: r.hosts, Provider: "p",
+		Store: st, Cloud: r.cloud, Deleter: r.cloud, Sweeper: r.cloud, Delivery: r.hosts, Provider: "p",
 		UserData: func(string) ([]byte, error) { return nil, nil },
 		NewID: func() string {
 			mu.Lock()
@@ -295,8 +409,8 @@ func newRig(t *testing.T, change func(*lifecycle.Options)) *rig {
 			return fmt.Sprint("op-", ids)
 		},
 		Timeouts: lifecycle.Timeouts{Create: 10 * time.Minute, Configure: 5 * time.Minute, Drain: 5 * time.Minute, Delete: 10 * time.Minute},
-		Pace:     lifecycle.Pace{RetryMin: time.Second, RetryMax: time.Minute, TagBudget: 30 * time.Second},
-		Log:      slog.New(slog.DiscardHandler), Observer: nobody{}, Sealer: sealer,
+		Pace:     lifecycle.Pace{RetryMin: time.Second, RetryMax: time.Minute, TagBudget: 30 * time.Second, TypePauseMin: 30 * time.Second, TypePauseMax: 15 * time.Minute},
+		Log:      slog.New(slog.NewTextHandler(r.log, nil)), Observer: r.saw, Sealer: sealer,
 		FailedRetention: time.Hour, FailedListed: 10 * time.Minute,
 		MaxCloudSteps: 8, RemovalGrace: 30 * time.Minute, RemovalCap: 3,
 	}
@@ -316,7 +430,7 @@ func newRig(t *testing.T, change func(*lifecycle.Options)) *rig {
 // start begins a new engine on the same store, as a new process would.
 func (r *rig) start() {
 	r.engine = lifecycle.New(r.opts)
-	if err := r.engine.Seed(context.Background(), map[string]*machine.Offer{"m1": offer}); err != nil {
+	if err := r.engine.Seed(context.Background(), r.slots); err != nil {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

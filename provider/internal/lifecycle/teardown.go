@@ -14,7 +14,7 @@ import (
 )
 
 func (e *Engine) launchTeardown(rec machine.Record) {
-	e.goFor("teardown "+rec.ID, func(ctx context.Context) { e.teardown(ctx, rec) })
+	e.goFor("teardown "+rec.ID, func(ctx context.Context) { e.teardown(cloud.WithPriority(ctx, cloud.Teardown), rec) })
 }
 
 // teardown removes what a failed machine has left in the cloud, gives its slot
@@ -130,10 +130,14 @@ func (e *Engine) noteLeftover(rec machine.Record, step string, t *cloud.Task) (m
 // succeed gives the slot of a failed machine to a new id. The successor is
 // written before the predecessor is marked, so that a crash between the two
 // leaves a slot with a machine; the successor's id is derived, so that the
-// repetition finds it.
+// repetition finds it. A slot whose type cannot be ordered yet waits: it could
+// only fail again, at once, one id after another.
 func (e *Engine) succeed(_ context.Context, rec machine.Record) (machine.Record, error) {
 	if rec.Succeeded || rec.Retired {
 		return rec, nil
+	}
+	if wait := e.stock.wait(productOf(rec.Offer)); wait > 0 {
+		return rec, cloud.Again(wait, "the cloud refused the type a moment ago")
 	}
 	id := successorID(rec)
 	_, err := e.change(id, func(cur machine.Record) (machine.Record, machine.Change) {

@@ -342,6 +342,7 @@ func TestLife(t *testing.T) {
 
 func TestLateCompletionsAreDiscarded(t *testing.T) {
 	rec := record(Creating)
+	rec.Op.Step = "order"
 	failed, ok := Fail(rec, "create-1", "no stock", epoch, time.Hour)
 	if !ok || failed.State != Failed || failed.LastError != "no stock" || failed.Op != nil {
 		t.Fatalf("Fail: %+v", failed)
@@ -354,6 +355,7 @@ func TestLateCompletionsAreDiscarded(t *testing.T) {
 		"Fail":    func(r Record) (Record, bool) { return Fail(r, "create-1", "other", epoch, 0) },
 		"Advance": func(r Record) (Record, bool) { return Advance(r, "create-1", Progress{Step: "x"}) },
 		"Break":   func(r Record) (Record, bool) { return Break(r, "gone", epoch, 0) },
+		"Vacate":  func(r Record) (Record, bool) { return Vacate(r, "internal-1", epoch, time.Hour) },
 	} {
 		if got, ok := late(failed); ok || !cmp.Equal(got, failed) {
 			t.Errorf("%s changed a FAILED machine", name)
@@ -378,6 +380,42 @@ func TestFailureWhileBoundKeepsTheHost(t *testing.T) {
 	got, ok := Break(record(Configured), "gone", epoch, time.Hour)
 	if !ok || got.State != Failed || !got.Leftover.After.Equal(epoch.Add(time.Hour)) {
 		t.Errorf("Break: %+v", got)
+	}
+}
+
+// A Create that ended before its first step has ordered nothing.
+func TestUntouchedCreateLeavesNothing(t *testing.T) {
+	got, ok := Fail(record(Creating), "create-1", "no stock", epoch, time.Hour)
+	if !ok || got.State != Failed || got.Leftover != nil {
+		t.Errorf("got %+v", got)
+	}
+	for _, s := range []State{Configuring, Draining, Deleting} {
+		rec := record(s)
+		if got, ok := Fail(rec, rec.Op.ID, "why", epoch, 0); !ok || got.Leftover == nil {
+			t.Errorf("%s: the host is forgotten: %+v", s, got)
+		}
+	}
+}
+
+func TestVacate(t *testing.T) {
+	for _, s := range []State{Unknown, Speculative, Creating, Configuring, Configured, Draining, Deleting, Failed} {
+		if got, ok := Vacate(record(s), "internal-1", epoch, time.Hour); ok || got.State != s {
+			t.Errorf("%s: vacated: %+v", s, got)
+		}
+	}
+	rec := record(Idle)
+	got, ok := Vacate(rec, "internal-1", epoch, time.Hour)
+	if !ok || got.State != Deleting || got.Op == nil || got.Op.Kind != Delete || got.Op.Ref != rec.Host.Ref || !got.Op.Deadline.Equal(epoch.Add(time.Hour)) {
+		t.Fatalf("got %+v", got)
+	}
+	// The Delete that a shard sends meanwhile is that one.
+	d := Decide(got, request(Delete), rules, epoch)
+	if d.Outcome != Replayed || d.OperationID != "internal-1" {
+		t.Errorf("a shard's Delete: %+v", d)
+	}
+	free, ok := Finish(got, "internal-1", "p", epoch)
+	if !ok || free.State != Speculative || free.Host != (Host{}) {
+		t.Errorf("at the end: %+v", free)
 	}
 }
 

@@ -94,6 +94,9 @@ func Fail(cur Record, operationID, reason string, now time.Time, keep time.Durat
 	op := next.Op
 	next.Op = nil
 	next.State, next.Since, next.LastError = Failed, now, reason
+	if Untouched(op) {
+		return next, true
+	}
 	l := &Leftover{OperationID: op.ID, Ref: op.Ref, Notes: op.Notes, After: now}
 	if op.Kind != Create {
 		l.OperationID = next.History.Create
@@ -103,6 +106,20 @@ func Fail(cur Record, operationID, reason string, now time.Time, keep time.Durat
 	}
 	next.Leftover = l
 	return next, true
+}
+
+// Untouched says that an operation ended before it did anything at the cloud:
+// the name of a step is recorded before the step runs.
+func Untouched(op *Operation) bool { return op.Kind == Create && op.Step == "" && op.Ref == "" }
+
+// Vacate begins the Delete of an IDLE machine whose host is gone, which nobody
+// asked for: it ends with the slot free and with nothing left of the host. Only
+// IDLE machines can be vacated.
+func Vacate(cur Record, operationID string, now time.Time, timeout time.Duration) (Record, bool) {
+	if cur.State != Idle {
+		return cur, false
+	}
+	return start(cur, Request{Kind: Delete, OperationID: operationID, Timeout: timeout}, now), true
 }
 
 // Break fails a machine that no operation is working on, because its host is

@@ -59,13 +59,18 @@ const (
 	MetricRPCDenied   = "bigfleet_rpc_denied_total"     // counter
 
 	// Machines and their transitions.
-	MetricTransitionsStarted = "bigfleet_transitions_started_total"        // counter: kind
-	MetricTransitionDuration = "bigfleet_transition_duration_seconds"      // histogram: kind, outcome
-	MetricStepFailures       = "bigfleet_step_failures_total"              // counter: kind, step, class
-	MetricReconciles         = "bigfleet_reconciles_total"                 // counter: result
-	MetricInstances          = "bigfleet_cloud_instances"                  // gauge
-	MetricUnclaimed          = "bigfleet_cloud_instances_unclaimed"        // gauge
-	MetricLastReconcile      = "bigfleet_last_reconcile_timestamp_seconds" // gauge
+	MetricTransitionsStarted = "bigfleet_transitions_started_total"            // counter: kind
+	MetricTransitionDuration = "bigfleet_transition_duration_seconds"          // histogram: kind, outcome
+	MetricStepFailures       = "bigfleet_step_failures_total"                  // counter: kind, step, class
+	MetricTypeBlocked        = "bigfleet_type_blocked_until_timestamp_seconds" // gauge: type, class
+
+	// Reconcile.
+	MetricReconciles    = "bigfleet_reconciles_total"                 // counter: result
+	MetricLastReconcile = "bigfleet_last_reconcile_timestamp_seconds" // gauge
+	MetricInstances     = "bigfleet_cloud_instances"                  // gauge
+	MetricReported      = "bigfleet_cloud_instances_reported"         // gauge: reason
+	MetricOrphans       = "bigfleet_orphans"                          // gauge: kind
+	MetricOrphansGone   = "bigfleet_orphan_removals_total"            // counter: kind, result
 
 	// The bootstrap channel.
 	MetricChannelPolls        = "bigfleet_channel_polls_total"               // counter: result

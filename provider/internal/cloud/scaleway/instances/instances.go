@@ -284,6 +284,7 @@ func (c *Cloud) instance(server *instance.Server) cloud.Instance {
 		Type:        server.CommercialType,
 		Zone:        c.zone.String(),
 		Power:       power(server.State),
+		PowerWord:   describe(server),
 	}
 	if server.CreationDate != nil {
 		in.Created = *server.CreationDate

@@ -134,17 +134,12 @@ func (c *Cloud) record(ctx context.Context, t *cloud.Task, server *instance.Serv
 }
 
 func (c *Cloud) ownsVolume(ctx context.Context, id string) (bool, error) {
-	var volume *block.Volume
-	err := c.guard.Do(c.client, func() (err error) {
-		volume, err = c.block.GetVolume(&block.GetVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
-		return err
-	})
-	err = scaleway.Explain(err)
+	volume, err := c.volume(ctx, id)
 	if errors.Is(err, cloud.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read volume %s: %w", id, err)
+		return false, err
 	}
 	return scaleway.ParseTags(volume.Tags).Owner == c.provider, nil
 }

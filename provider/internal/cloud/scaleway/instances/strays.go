@@ -1,0 +1,117 @@
+package instances
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	block "github.com/scaleway/scaleway-sdk-go/api/block/v1"
+	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
+	"github.com/scaleway/scaleway-sdk-go/scw"
+	"github.com/scaleway/scaleway-sdk-go/validation"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/scaleway"
+)
+
+// Strays implements cloud.Sweeper: block volumes and flexible IPs. Local volumes
+// and dynamic addresses carry no tags of ours.
+func (c *Cloud) Strays(ctx context.Context) ([]cloud.Stray, error) {
+	tag := scaleway.OwnerTag(c.provider)
+	volumes, err := c.volumesTagged(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := c.addressesTagged(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	var strays []cloud.Stray
+	for _, v := range volumes {
+		if !idleVolume(v) {
+			continue
+		}
+		s := c.stray(cloud.KindVolume, v.ID, v.Tags)
+		if v.CreatedAt != nil {
+			s.Created = *v.CreatedAt
+		}
+		strays = append(strays, s)
+	}
+	for _, ip := range addresses {
+		if ip.Server == nil {
+			strays = append(strays, c.stray(cloud.KindAddress, ip.ID, ip.Tags))
+		}
+	}
+	return strays, nil
+}
+
+func (c *Cloud) stray(kind, id string, list []string) cloud.Stray {
+	tags := scaleway.ParseTags(list)
+	return cloud.Stray{Kind: kind, Ref: c.ref(id), MachineID: tags.Machine, OperationID: tags.Operation}
+}
+
+// idleVolume says that nothing uses a volume and nothing is being done to it.
+func idleVolume(v *block.Volume) bool {
+	return len(v.References) == 0 && (v.Status == block.VolumeStatusAvailable || v.Status == block.VolumeStatusError)
+}
+
+// Remove implements cloud.Sweeper.
+func (c *Cloud) Remove(ctx context.Context, s cloud.Stray) error {
+	zone, id, ok := strings.Cut(s.Ref, "/")
+	if !ok || zone != c.zone.String() || !validation.IsUUID(id) {
+		return fmt.Errorf("%w: %q does not name a %s in zone %s", cloud.ErrInvalid, s.Ref, s.Kind, c.zone)
+	}
+	var err error
+	switch s.Kind {
+	case cloud.KindVolume:
+		err = c.removeVolume(ctx, id)
+	case cloud.KindAddress:
+		err = c.removeAddress(ctx, id)
+	default:
+		err = fmt.Errorf("%w: %q is not a kind of thing that this provider makes", cloud.ErrInvalid, s.Kind)
+	}
+	return ignoreNotFound(err)
+}
+
+func (c *Cloud) removeVolume(ctx context.Context, id string) error {
+	volume, err := c.volume(ctx, id)
+	if err != nil {
+		return err
+	}
+	if volume.ProjectID != c.project || scaleway.ParseTags(volume.Tags).Owner != c.provider || !idleVolume(volume) {
+		return errInUse("volume", id)
+	}
+	err = c.block.DeleteVolume(&block.DeleteVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+	return scaleway.Explain(err)
+}
+
+func (c *Cloud) removeAddress(ctx context.Context, id string) error {
+	resp, err := c.api.GetIP(&instance.GetIPRequest{Zone: c.zone, IP: id}, scw.WithContext(ctx))
+	switch {
+	case err != nil:
+		return scaleway.Explain(err)
+	case resp.IP == nil:
+		return fmt.Errorf("read address %s: %w", id, scaleway.ErrEmptyAnswer)
+	case resp.IP.Project != c.project || scaleway.ParseTags(resp.IP.Tags).Owner != c.provider || resp.IP.Server != nil:
+		return errInUse("address", id)
+	}
+	err = c.api.DeleteIP(&instance.DeleteIPRequest{Zone: c.zone, IP: id}, scw.WithContext(ctx))
+	return scaleway.Explain(err)
+}
+
+func errInUse(what, id string) error {
+	return fmt.Errorf("%w: %s %s is in use or no longer this provider's; it is left alone", cloud.ErrConflict, what, id)
+}
+
+// volume reads a block volume.
+func (c *Cloud) volume(ctx context.Context, id string) (*block.Volume, error) {
+	var volume *block.Volume
+	err := c.guard.Do(c.client, func() (err error) {
+		volume, err = c.block.GetVolume(&block.GetVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read volume %s: %w", id, scaleway.Explain(err))
+	}
+	return volume, nil
+}

@@ -1,0 +1,206 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sync/errgroup"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
+)
+
+// claims says whether a record accounts for an instance.
+func claims(rec machine.Record, in cloud.Instance) bool {
+	if rec.Host.Ref == in.Ref || rec.Leftover != nil && (rec.Leftover.Ref == in.Ref || rec.Leftover.Ref == "" && rec.Leftover.OperationID == in.OperationID) {
+		return true
+	}
+	op := rec.Op
+	if op == nil {
+		return false
+	}
+	// While a Create has no reference yet, every server of its operation may be
+	// the one it is about to find.
+	return op.Ref == in.Ref || op.Kind == machine.Create && op.Ref == "" && op.ID == in.OperationID
+}
+
+// garbled says what is wrong with an instance's tags, "" when they can be ours.
+// They can be edited by hand, and what they say would go into records and
+// answers that must be text.
+func garbled(in cloud.Instance) string {
+	bad := func(s string) bool {
+		return len(s) > machine.MaxIDBytes || !utf8.ValidString(s) || slices.ContainsFunc([]rune(s), unicode.IsControl)
+	}
+	switch {
+	case in.MachineID == "":
+		return "they name no machine"
+	case bad(in.MachineID):
+		return "no machine can have the id that they name"
+	case bad(in.Cluster):
+		return "no cluster can have the id that they name"
+	case bad(in.OperationID):
+		return "no operation can have the id that they name"
+	default:
+		return ""
+	}
+}
+
+// claim matches instances to records, adopts what has a place, and finds what
+// nobody claims.
+func (e *Engine) claim(ctx context.Context, p *pass) error {
+	// Oldest first, so that of two servers for one machine the older is adopted.
+	slices.SortFunc(p.instances, func(a, b cloud.Instance) int { return a.Created.Compare(b.Created) })
+	var homeless []cloud.Instance
+	for _, in := range p.instances {
+		e.reportOdd(p, in)
+		if why := garbled(in); why != "" {
+			p.reported[reportNameless]++
+			e.o.Log.Error("a server carries this provider's tag, but its other tags are no use; it is left alone: look at it in the console", telemetry.KeyInstance, in.Ref, telemetry.KeyReason, why)
+			continue
+		}
+		rec, known := p.records[in.MachineID]
+		switch {
+		case known && claims(rec, in):
+			if p.first && in.Cluster != "" && in.Cluster != rec.Cluster {
+				believed, err := e.believe(ctx, in)
+				if err != nil {
+					return fmt.Errorf("take over the binding of %s: %w", in.Ref, err)
+				}
+				p.records[in.MachineID] = believed
+			}
+		case known && (rec.State != machine.Speculative || !rec.Since.Before(p.began)):
+			p.unclaimed = append(p.unclaimed, in)
+		default:
+			homeless = append(homeless, in)
+		}
+	}
+	if !p.first {
+		homeless = e.confirmThere(ctx, p, homeless)
+	}
+	for _, in := range homeless {
+		if rec, known := p.records[in.MachineID]; known && rec.State != machine.Speculative {
+			p.unclaimed = append(p.unclaimed, in) // an older server was adopted a moment ago
+			continue
+		}
+		adopted, err := e.adopt(ctx, p.began, in)
+		if err != nil {
+			return fmt.Errorf("adopt %s: %w", in.Ref, err)
+		}
+		p.records[in.MachineID] = adopted
+	}
+	return nil
+}
+
+// reportOdd names the servers that something is wrong with at the cloud.
+func (e *Engine) reportOdd(p *pass, in cloud.Instance) {
+	switch in.Power {
+	case cloud.PowerLocked:
+		p.reported[reportLocked]++
+		e.o.Log.Warn("the cloud holds a server locked", telemetry.KeyInstance, in.Ref, telemetry.KeyMachine, in.MachineID)
+	case cloud.PowerUnknown:
+		p.reported[reportStrange]++
+		e.o.Log.Warn("a server is in a state that this release does not know", telemetry.KeyInstance, in.Ref, telemetry.KeyMachine, in.MachineID, telemetry.KeyState, in.PowerWord)
+	case cloud.PowerRunning, cloud.PowerStopped, cloud.PowerChanging:
+	}
+}
+
+// confirmThere reads each server directly, since a list may lag, and returns
+// those that are there. One that cannot be read waits for the next pass, and
+// keeps no other waiting.
+func (e *Engine) confirmThere(ctx context.Context, p *pass, listed []cloud.Instance) []cloud.Instance {
+	var (
+		mu     sync.Mutex
+		failed = map[string]bool{}
+		group  errgroup.Group
+	)
+	group.SetLimit(directReads)
+	for _, in := range listed {
+		group.Go(func() error {
+			_, err := e.read(ctx, in.Ref)
+			if err == nil {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			failed[in.Ref] = true
+			if !errors.Is(err, cloud.ErrNotFound) {
+				p.reported[reportUnreadable]++
+				e.o.Log.Warn("a server that no record knows cannot be read; the next pass tries again", telemetry.KeyInstance, in.Ref, telemetry.KeyMachine, in.MachineID, telemetry.KeyError, err.Error())
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // its functions return none
+	return slices.DeleteFunc(slices.Clone(listed), func(in cloud.Instance) bool { return failed[in.Ref] })
+}
+
+// adopt gives a server of an earlier life back to its machine: CONFIGURED when
+// its tags say so, else IDLE. One whose slot is offered no more is adopted too,
+// so that it can be seen, drained and deleted.
+func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) (machine.Record, error) {
+	createID := in.OperationID
+	if createID == "" {
+		createID = e.o.NewID()
+	}
+	configureID := e.o.NewID()
+	done := false
+	rec, err := e.o.Store.Do(ctx, in.MachineID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		done = false
+		next := cur.Clone()
+		switch {
+		case cur.State == machine.Unknown:
+			next.ID, next.Slot, next.Retired = in.MachineID, in.MachineID, true
+			next.Offer = &machine.Offer{InstanceType: in.Type, Zone: in.Zone, Capacity: machine.OnDemand}
+		case cur.State != machine.Speculative || !cur.Since.Before(began):
+			return cur, machine.Unchanged, nil
+		}
+		done = true
+		next.State, next.Since = machine.Idle, time.Now()
+		next.Host = machine.Host{Provider: e.o.Provider, Ref: in.Ref}
+		next.History = machine.History{Create: createID}
+		if in.Cluster != "" {
+			next.State, next.Cluster = machine.Configured, in.Cluster
+			next.History.Configure = configureID
+		}
+		return next, machine.Visible, nil
+	})
+	if err == nil && done {
+		e.o.Log.Warn("adopted a server that the state did not know", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, in.Ref,
+			telemetry.KeyState, rec.State.String(), telemetry.KeyCluster, rec.Cluster)
+	}
+	return rec, err
+}
+
+// believe takes over the cluster that a host's tag names, where the record of a
+// machine at rest says otherwise: the record is of an older copy of the state.
+// To list a bound machine as free would be to invite its deletion. The reverse,
+// a binding without a tag, stays: a drain of what is drained does no harm.
+func (e *Engine) believe(ctx context.Context, in cloud.Instance) (machine.Record, error) {
+	configureID := e.o.NewID()
+	was := ""
+	rec, err := e.o.Store.Do(ctx, in.MachineID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		was = ""
+		atRest := cur.State == machine.Idle || cur.State == machine.Configured
+		if !atRest || cur.Host.Ref != in.Ref || in.Cluster == "" || in.Cluster == cur.Cluster {
+			return cur, machine.Unchanged, nil
+		}
+		was = cur.State.String()
+		next := cur.Clone()
+		next.State, next.Since = machine.Configured, time.Now()
+		next.Cluster, next.Metadata = in.Cluster, nil
+		next.History.Configure, next.History.Drain = configureID, ""
+		return next, machine.Visible, nil
+	})
+	if err == nil && was != "" {
+		e.o.Log.Warn("a server is bound to another cluster than the state knew; the server is believed", telemetry.KeyMachine, rec.ID,
+			telemetry.KeyInstance, in.Ref, telemetry.KeyState, was, telemetry.KeyCluster, rec.Cluster)
+	}
+	return rec, err
+}
