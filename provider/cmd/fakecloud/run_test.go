@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +109,26 @@ func TestArguments(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: %v, want %s", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestEveryFlagIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/fakecloud.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var help bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, &help, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`--[a-z-]+|/debug/[a-z]+`).FindAllString(help.String(), -1)
+	if len(names) < 10 {
+		t.Errorf("found only %q in the help", names)
+	}
+	for _, name := range names {
+		if !bytes.Contains(page, []byte("`"+name)) && !bytes.Contains(page, []byte(" "+name)) {
+			t.Errorf("docs/fakecloud.md does not tell of %s", name)
 		}
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -249,6 +252,39 @@ func TestControlReset(t *testing.T) {
 	for _, name := range []string{RouteCreateServer, RouteCreateAPIKey, RouteDeleteNetwork} {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is not listed", name)
+		}
+	}
+}
+
+// Names that scripts use are on the page that tells of them.
+func TestControlIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/fakecloud.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"stuck", "fall_back"}
+	for _, f := range new(Delays).fields() {
+		words = append(words, f.name)
+	}
+	for _, r := range readyReplies {
+		words = append(words, r.name)
+	}
+	for name := range callFilter {
+		words = append(words, name)
+	}
+	for _, v := range []any{faultView{}, switchesView{}, stockView{}} {
+		for field := range reflect.TypeOf(v).Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			words = append(words, name)
+		}
+	}
+	// What only the list of faults shows.
+	for _, shown := range []string{"fault", "go_match", "seen", "hits", "spent"} {
+		words = slices.DeleteFunc(words, func(w string) bool { return w == shown })
+	}
+	for _, w := range words {
+		if !regexp.MustCompile(`\b` + w + `\b`).Match(page) {
+			t.Errorf("docs/fakecloud.md does not tell of %q", w)
 		}
 	}
 }

@@ -37,7 +37,9 @@ func (c *Cloud) MetadataHandler() http.Handler {
 type metadataCall struct {
 	route      string
 	privileged bool
-	handle     func(*Cloud, *server, *http.Request, []byte) *Reply // with the lock held
+	// handle runs with the lock held and returns a reply, or a value that is
+	// encoded without it.
+	handle func(*Cloud, *server, *http.Request, []byte) (any, *Reply)
 }
 
 func (c *Cloud) serveMetadata(call metadataCall, w http.ResponseWriter, r *http.Request) {
@@ -63,28 +65,33 @@ func (c *Cloud) metadataReply(call metadataCall, w http.ResponseWriter, r *http.
 	if err != nil {
 		return "", plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("source %q is no address and port\n", r.RemoteAddr))
 	}
-	return c.answerGuest(from, call, r, body)
+	id, value, reply := c.answerGuest(from, call, r, body)
+	if value != nil {
+		reply = c.inFormat(r, value)
+	}
+	return id, reply
 }
 
 // answerGuest answers one call, with nil for a guest that cannot call: one that
 // is off, or that has no public address, for which the real cloud attaches a
 // NoCloud disk instead.
-func (c *Cloud) answerGuest(from netip.AddrPort, call metadataCall, r *http.Request, body []byte) (id string, reply *Reply) {
+func (c *Cloud) answerGuest(from netip.AddrPort, call metadataCall, r *http.Request, body []byte) (id string, value any, reply *Reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.guests.at(from.Addr().Unmap())
 	switch {
 	case s == nil:
-		return "", plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("no server's guest is at %s: call from the metadata_source of GET /debug/servers, or map the address with POST /debug/guests\n", from.Addr()))
+		return "", nil, plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("no server's guest is at %s: call from the metadata_source of GET /debug/servers, or map the address with POST /debug/guests\n", from.Addr()))
 	case s.state == StateStopped, s.state == StateStoppedInPlace, s.state == StateLocked, len(s.addresses()) == 0:
-		return s.id, nil
+		return s.id, nil, nil
 	case c.busyMeta != 0:
 		c.busyMeta -= min(max(c.busyMeta, 0), 1)
-		return s.id, &Reply{Status: http.StatusTooManyRequests}
+		return s.id, nil, &Reply{Status: http.StatusTooManyRequests}
 	case call.privileged && from.Port() >= privilegedPorts:
-		return s.id, plainReply(http.StatusForbidden, "") // the rule is documented, its answer is not recorded
+		return s.id, nil, plainReply(http.StatusForbidden, "") // the rule is documented, its answer is not recorded
 	}
-	return s.id, call.handle(c, s, r, body)
+	value, reply = call.handle(c, s, r, body)
+	return s.id, value, reply
 }
 
 func plainReply(status int, text string) *Reply {
@@ -94,51 +101,51 @@ func plainReply(status int, text string) *Reply {
 // inFormat answers as JSON for ?format=json and as shell variables otherwise.
 func (c *Cloud) inFormat(r *http.Request, v any) *Reply {
 	text, err := encode(v, false)
-	if err == nil && r.URL.Query().Get("format") != "json" {
+	if err == nil && r.URL.Query().Get("format") == "json" {
+		return jsonReply(http.StatusOK, string(text))
+	}
+	if err == nil {
 		text, err = shellVariables(text)
-		if err == nil {
-			return plainReply(http.StatusOK, string(text))
-		}
 	}
 	if err != nil {
 		c.log.Error("cannot encode metadata", "error", err)
 		return plainReply(http.StatusInternalServerError, "")
 	}
-	return jsonReply(http.StatusOK, string(text))
+	return plainReply(http.StatusOK, string(text))
 }
 
-func (c *Cloud) guestConf(s *server, r *http.Request, _ []byte) *Reply {
-	return c.inFormat(r, c.confView(s))
+func (c *Cloud) guestConf(s *server, _ *http.Request, _ []byte) (any, *Reply) {
+	return c.confView(s), nil
 }
 
-func (c *Cloud) guestUserDataList(s *server, r *http.Request, _ []byte) *Reply {
-	return c.inFormat(r, struct {
+func (c *Cloud) guestUserDataList(s *server, _ *http.Request, _ []byte) (any, *Reply) {
+	return struct {
 		UserData []string `json:"user_data"`
-	}{nonNil(slices.Sorted(maps.Keys(s.userData)))})
+	}{nonNil(slices.Sorted(maps.Keys(s.userData)))}, nil
 }
 
-func (c *Cloud) guestUserData(s *server, r *http.Request, _ []byte) *Reply {
+func (c *Cloud) guestUserData(s *server, r *http.Request, _ []byte) (any, *Reply) {
 	data, found := s.userData[r.PathValue("key")]
 	if !found {
-		return plainReply(http.StatusNotFound, "")
+		return nil, plainReply(http.StatusNotFound, "")
 	}
-	return plainReply(http.StatusOK, string(data))
+	return nil, plainReply(http.StatusOK, string(data))
 }
 
-func (c *Cloud) guestSetUserData(s *server, r *http.Request, body []byte) *Reply {
+func (c *Cloud) guestSetUserData(s *server, r *http.Request, body []byte) (any, *Reply) {
 	s.userData[r.PathValue("key")] = bytes.Clone(body)
-	return &Reply{Status: http.StatusNoContent}
+	return nil, &Reply{Status: http.StatusNoContent}
 }
 
-func (c *Cloud) guestDeleteUserData(s *server, r *http.Request, _ []byte) *Reply {
+func (c *Cloud) guestDeleteUserData(s *server, r *http.Request, _ []byte) (any, *Reply) {
 	if _, found := s.userData[r.PathValue("key")]; !found {
-		return plainReply(http.StatusNotFound, "")
+		return nil, plainReply(http.StatusNotFound, "")
 	}
 	delete(s.userData, r.PathValue("key"))
-	return &Reply{Status: http.StatusNoContent}
+	return nil, &Reply{Status: http.StatusNoContent}
 }
 
 // guestVendorData is not set, which a guest learns as a 404.
-func (c *Cloud) guestVendorData(*server, *http.Request, []byte) *Reply {
-	return plainReply(http.StatusNotFound, "")
+func (c *Cloud) guestVendorData(*server, *http.Request, []byte) (any, *Reply) {
+	return nil, plainReply(http.StatusNotFound, "")
 }
