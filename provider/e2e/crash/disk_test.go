@@ -23,6 +23,7 @@ var bulky = binding{"bulky", "join", map[string]string{"bulk": strings.Repeat("x
 // not fit is refused and changes nothing, what was acknowledged survives a kill,
 // and once there is space calls are accepted again, without a restart.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	f := &fleet{world: newWorld(t, 6)}
 	dir := filepath.Dir(f.state())
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -103,6 +104,7 @@ func fill(t *testing.T, path string) {
 // file sizes, when transitions are under way and a machine has failed: none is
 // left without a driver, although the provider is not restarted.
 func TestNoSpaceForTransitions(t *testing.T) {
+	t.Parallel()
 	f := &fleet{world: newWorld(t, 6)}
 	c := newChurn(f.world) // for its faults
 	p := f.run()

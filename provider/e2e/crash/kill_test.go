@@ -164,6 +164,7 @@ func (c *churn) kill(p *process, waits map[moment]bool, delay time.Duration) (mo
 // through their lives: once at each moment, and in a longer run at each again,
 // a little later, and between them at any time.
 func TestKills(t *testing.T) {
+	t.Parallel()
 	left := moments()
 	n := len(left)
 	if text := os.Getenv(killsEnv); text != "" {

@@ -44,6 +44,7 @@ func wantReason(t *testing.T, log string, wants ...string) {
 // TestStateFileOverLiveServers damages or takes away the state file of a fleet
 // whose servers live on. No server is touched, whatever became of the file.
 func TestStateFileOverLiveServers(t *testing.T) {
+	t.Parallel()
 	f := &fleet{world: newWorld(t, 6)}
 	p := f.run()
 	f.populate()
@@ -150,6 +151,7 @@ func (f *fleet) adopted(slots int) {
 // TestOlderStateFile puts a copy of the state file back that knows little of
 // what lives now: all of it is kept, and has its machine again.
 func TestOlderStateFile(t *testing.T) {
+	t.Parallel()
 	f := &fleet{world: newWorld(t, 6)}
 	p := f.run()
 	p.kill()
@@ -176,6 +178,7 @@ func TestOlderStateFile(t *testing.T) {
 // live servers before it could read what the cloud has: the next one must not
 // take the file for one that knows everything.
 func TestKillBeforeFirstInventory(t *testing.T) {
+	t.Parallel()
 	f := &fleet{world: newWorld(t, 6)}
 	f.run()
 	f.populate()
@@ -214,6 +217,7 @@ func TestKillBeforeFirstInventory(t *testing.T) {
 // and what was acknowledged before is known to the next one, by the file or by
 // the servers' tags.
 func TestStateFileTakenAway(t *testing.T) {
+	t.Parallel()
 	for name, take := range map[string]func(path string) error{
 		"folder removed": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
 		"file removed":   os.Remove,
@@ -254,6 +258,7 @@ func TestStateFileTakenAway(t *testing.T) {
 // TestSecondProvider: of two on one file the first goes on, and the second says
 // so before it does anything.
 func TestSecondProvider(t *testing.T) {
+	t.Parallel()
 	f := &fleet{world: newWorld(t, 2)}
 	f.run()
 	ids := f.ids()
