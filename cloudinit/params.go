@@ -73,11 +73,18 @@ type Params struct {
 // whatever MachineID and Token hold: it judges the size with the longest of
 // both. It is meant for start-up.
 func Check(p Params) error {
+	_, err := Size(p)
+	return err
+}
+
+// Size is the largest number of bytes that Render can return, whatever MachineID
+// and Token hold. It fails where Check does.
+func Size(p Params) (int, error) {
 	// A quote is what grows most on its way into the agent's config.
 	p.MachineID = strings.Repeat(`"`, maxMachineID)
 	p.Token = strings.Repeat("=", maxToken)
-	_, err := Render(p)
-	return err
+	data, err := Render(p)
+	return len(data), err
 }
 
 var (

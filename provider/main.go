@@ -31,7 +31,7 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 		command, args = args[0], args[1:]
 	}
 	switch command {
-	case "serve", "check-config":
+	case "serve", checkCommand:
 	case "version":
 		fmt.Fprintln(stdout, version)
 		return exitOK
@@ -49,6 +49,9 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 	}
 	if cfg != nil {
 		err = errors.Join(err, cfg.Validate())
+		if cfg.Live && command != checkCommand {
+			err = errors.Join(err, errors.New("--live: only check-config has it"))
+		}
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n\nSee --help for every flag.\n", indent(err))
@@ -59,22 +62,41 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
 		return exitUsage
 	}
-	if command == "check-config" {
-		_, security, err := cfg.TLS.load()
-		if err != nil {
-			fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
-			return exitUsage
-		}
-		fmt.Fprintf(stdout, "the configuration is usable: provider %s, zone %s, %s, gRPC on %s (%s)\n", cfg.Provider, cfg.Zone, cfg.Substrate, cfg.Addr, security)
-		return exitOK
-	}
-
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// Once told to stop, a second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
+	if command == checkCommand {
+		return checkConfig(ctx, cfg, version, stdout, stderr)
+	}
 	if err := Run(ctx, cfg, version, log); err != nil {
 		log.Error("the provider stopped", telemetry.KeyError, err.Error())
+		return exitFailed
+	}
+	return exitOK
+}
+
+// checkCommand judges the configuration without serving.
+const checkCommand = "check-config"
+
+// checkConfig says what a valid configuration comes to, and with --live what the
+// cloud says to it.
+func checkConfig(ctx context.Context, cfg *Config, version string, stdout, stderr io.Writer) int {
+	_, security, err := cfg.TLS.load()
+	if err != nil {
+		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
+		return exitUsage
+	}
+	fmt.Fprintf(stdout, "the configuration is usable: provider %s, zone %s, %s, gRPC on %s (%s)\n", cfg.Provider, cfg.Zone, cfg.Substrate, cfg.Addr, security)
+	if !cfg.Live {
+		return exitOK
+	}
+	fine, err := checkLive(ctx, cfg, version, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "the live check could not be made:\n%s\n", indent(err))
+		return exitFailed
+	}
+	if !fine {
 		return exitFailed
 	}
 	return exitOK
@@ -86,7 +108,8 @@ over gRPC and turns its calls into real servers.
 
 Usage:
   scaleway [serve] [flags]       run the provider
-  scaleway check-config [flags]  judge flags, environment and files without serving
+  scaleway check-config [flags]  judge flags, environment and files without serving;
+                                 with --live, ask Scaleway too
   scaleway version
 
 Try it without an account:

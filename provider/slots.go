@@ -22,6 +22,7 @@ type slotSource struct {
 	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
 	engine  *lifecycle.Engine
 	log     *slog.Logger
+	warned  bool // of what does not change while the process runs
 }
 
 // seed reads offerings and catalogue and brings the slots in line. A fault in
@@ -31,6 +32,12 @@ func (s *slotSource) seed(ctx context.Context) error {
 	offerings, err := s.cfg.offerings()
 	if err != nil {
 		return err
+	}
+	if !s.warned {
+		s.warned = true
+		for _, words := range s.cfg.reachWarnings(offerings) {
+			s.log.Warn("servers may not reach what they need", "offerings", words)
+		}
 	}
 	reading, cancel := context.WithTimeout(ctx, catalogDeadline)
 	defer cancel()

@@ -3,6 +3,7 @@ package provider
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -52,6 +53,25 @@ func (c *Config) userDataParams() (cloudinit.Params, error) {
 		errs = append(errs, fmt.Errorf("--agent-install: %q is unknown, want one of %q", p.Install, cloudinit.Installs()))
 	}
 	return p, errors.Join(errs...)
+}
+
+// wholeParams are userDataParams with the CA, and with what stands in for the
+// fake's own endpoint and CA before there is a fake.
+func (c *Config) wholeParams(caPEM string) (cloudinit.Params, error) {
+	params, err := c.userDataParams()
+	if err != nil {
+		return params, err
+	}
+	params.CAPEM = caPEM
+	if c.UseFake && c.Bootstrap.TLSCert == "" && c.Bootstrap.Endpoint == "" {
+		pair, err := newPair() // as large as the fake's own
+		if err != nil {
+			return params, err
+		}
+		cert, _ := pem.Decode(pair)
+		params.Endpoint, params.CAPEM = fakeEndpoint, string(pem.EncodeToMemory(cert))
+	}
+	return params, nil
 }
 
 // findPackages finds the newest agent package, by modification time, of each

@@ -92,6 +92,16 @@ func classify(err error) (words string, kind error) {
 	}
 }
 
+// Unauthenticated says whether the API refused the key itself, rather than
+// something that the key's owner may not do.
+func Unauthenticated(err error) bool {
+	if response, ok := errors.AsType[*scw.ResponseError](err); ok {
+		return response.StatusCode == http.StatusUnauthorized
+	}
+	_, denied := errors.AsType[*scw.DeniedAuthenticationError](err)
+	return denied
+}
+
 // classifyResponse judges by status, and by words only where old parts of the
 // Instance API give nothing else.
 func classifyResponse(e *scw.ResponseError) error {

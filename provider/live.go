@@ -1,0 +1,141 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/telemetry"
+)
+
+const (
+	// liveDeadline bounds a live check as a whole.
+	liveDeadline = 3 * time.Minute
+	// certificateSoon is how long before its end a certificate is worth a word.
+	certificateSoon = 30 * 24 * time.Hour
+)
+
+// checkLive judges a valid configuration by the cloud itself: it makes calls that
+// read, writes a line for each thing to w, and returns whether there was no
+// fault among them. With the fake backend it asks a fake of its own.
+func checkLive(ctx context.Context, cfg *Config, version string, w io.Writer) (fine bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, liveDeadline)
+	defer cancel()
+	quiet := slog.New(slog.DiscardHandler) // the lines say it all
+	findings, err := cfg.localFindings()
+	if err != nil {
+		return false, err
+	}
+	var fake *fakeWorld
+	if cfg.UseFake {
+		alone := *cfg
+		alone.State, alone.FakeHosts = "", "none" // the folder of the state is not this check's
+		if fake, err = openFakeWorld(ctx, &alone, quiet); err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, fake.Close()) }()
+	}
+	back, err := openScaleway(cfg, fake, version, prometheus.NewRegistry(), quiet)
+	if err != nil {
+		return false, err
+	}
+	offerings, err := cfg.offerings()
+	if err != nil {
+		return false, err
+	}
+	wanted := make([]cloud.Wanted, len(offerings))
+	for i, o := range offerings {
+		wanted[i] = cloud.Wanted{At: fmt.Sprintf("offerings[%d]", i), Type: o.CommercialType, Count: o.Count, Options: o.Options}
+	}
+	for _, words := range cfg.reachWarnings(offerings) {
+		findings = append(findings, cloud.Finding{Verdict: cloud.Doubt, What: "reach", Text: words})
+	}
+	findings = append(findings, back.prober.Probe(ctx, wanted)...)
+	return report(w, findings)
+}
+
+// localFindings are what needs no cloud: Validate has judged it, and here are the
+// figures.
+func (c *Config) localFindings() ([]cloud.Finding, error) {
+	var findings []cloud.Finding
+	ca := ""
+	if c.Bootstrap.TLSCert != "" {
+		pair, caPEM, err := c.Bootstrap.load()
+		if err != nil {
+			return nil, err
+		}
+		ca = caPEM
+		f := cloud.Finding{What: "channel certificate", Text: fmt.Sprintf("agents can verify it for %s; it ends on %s", c.Bootstrap.Endpoint, pair.Leaf.NotAfter.Format(time.DateOnly))}
+		if time.Until(pair.Leaf.NotAfter) < certificateSoon {
+			f.Verdict = cloud.Doubt
+			f.Text += ": replace it before, and restart"
+		}
+		findings = append(findings, f)
+	}
+	params, err := c.wholeParams(ca)
+	if err != nil {
+		return nil, err
+	}
+	size, err := cloudinit.Size(params)
+	if err != nil {
+		return nil, err
+	}
+	return append(findings, cloud.Finding{What: "user data", Text: fmt.Sprintf("at most %d of %d bytes", size, params.Limit)}), nil
+}
+
+// report writes the findings, a line each, and a verdict on all.
+func report(w io.Writer, findings []cloud.Finding) (bool, error) {
+	words := map[cloud.Verdict]string{cloud.Fine: "ok", cloud.Unknown: "?", cloud.Doubt: "warn", cloud.Fault: "FAIL"}
+	count := map[cloud.Verdict]int{}
+	var b strings.Builder
+	for _, f := range findings {
+		count[f.Verdict]++
+		fmt.Fprintf(&b, "%-5s %s: %s\n", words[f.Verdict], f.What, f.Text)
+	}
+	fmt.Fprintf(&b, "%d ok, %d not known, %d to look at, %d FAIL\n", count[cloud.Fine], count[cloud.Unknown], count[cloud.Doubt], count[cloud.Fault])
+	_, err := io.WriteString(w, b.String())
+	return count[cloud.Fault] == 0, err
+}
+
+const (
+	accessTries = 3
+	accessPause = 2 * time.Second
+)
+
+// checkAccess asks the cloud at start whether it takes the credentials, and is
+// an error only when it says no: then nothing would work, and a start that fails
+// says so best. One refusal is not believed: fresh keys and policies hold after
+// a while only. A cloud that cannot be asked does not stop the start, since the
+// machines there are can be served.
+func checkAccess(ctx context.Context, prober cloud.Prober, pause time.Duration, log *slog.Logger) error {
+	var err error
+	for try := range accessTries {
+		if try > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err = prober.Access(ctx); !errors.Is(err, cloud.ErrDenied) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, cloud.ErrDenied):
+		return fmt.Errorf("the cloud refuses the credentials: %w; scaleway check-config --live tells more", err)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		log.Warn("the cloud cannot be asked whether it takes the credentials; starting all the same", telemetry.KeyError, err.Error())
+	}
+	return nil
+}
