@@ -105,12 +105,12 @@ type principalSpec struct {
 	UserID        *string `json:"user_id"`
 	GroupID       *string `json:"group_id"`
 	ApplicationID *string `json:"application_id"`
-	NoPrincipal   *bool   `json:"no_principal"`
+	NoPrincipal   bool    `json:"no_principal"`
 }
 
 func (in principalSpec) given() int {
 	n := 0
-	for _, given := range []bool{in.UserID != nil, in.GroupID != nil, in.ApplicationID != nil, in.NoPrincipal != nil} {
+	for _, given := range []bool{in.UserID != nil, in.GroupID != nil, in.ApplicationID != nil, in.NoPrincipal} {
 		if given {
 			n++
 		}
@@ -131,7 +131,7 @@ func (c *Cloud) principal(in principalSpec) (a *application, none bool, err erro
 	case in.UserID != nil && *in.UserID != OwnerUserID:
 		return nil, false, notFound(resUser, *in.UserID)
 	}
-	return nil, in.NoPrincipal != nil, nil
+	return nil, in.NoPrincipal, nil
 }
 
 type ruleSpec struct {

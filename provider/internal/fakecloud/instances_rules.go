@@ -163,7 +163,12 @@ func (c *Cloud) updateGroupRule(q *request) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := r.fields // what the request leaves out stays
+	in := r.fields // what the request leaves out stays; decoding must not write through to it
+	for _, port := range []**uint32{&in.DestPortFrom, &in.DestPortTo} {
+		if *port != nil {
+			*port = new(**port)
+		}
+	}
 	if err := q.decode(&in); err != nil {
 		return nil, err
 	}
