@@ -64,8 +64,12 @@ func (s *stock) admit(p product) (serial int, err error) {
 	if r == nil || !time.Now().Before(r.until) {
 		return s.serial, nil
 	}
-	return 0, &blockedError{kind: r.kind, text: fmt.Sprintf("type %s in %s is refused since %s (%d times) and is not ordered again before %s; the last refusal: %s",
-		p.commercialType, p.zone, r.since.UTC().Format(time.RFC3339), r.times, r.until.UTC().Format(time.RFC3339), r.text)}
+	past := "was refused at " + r.since.UTC().Format(time.RFC3339)
+	if r.times > 1 {
+		past = fmt.Sprintf("was refused %d times since %s", r.times, r.since.UTC().Format(time.RFC3339))
+	}
+	return 0, &blockedError{kind: r.kind, text: fmt.Sprintf("type %s in %s %s and is not ordered again before %s; the last refusal: %s",
+		p.commercialType, p.zone, past, r.until.UTC().Format(time.RFC3339), r.text)}
 }
 
 // refuse takes note of a refusal and returns until when the type is not ordered
