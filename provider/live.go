@@ -106,8 +106,9 @@ func report(w io.Writer, findings []cloud.Finding) (bool, error) {
 }
 
 const (
-	accessTries = 3
-	accessPause = 2 * time.Second
+	accessTries    = 3
+	accessPause    = 2 * time.Second
+	accessDeadline = 15 * time.Second // of one try
 )
 
 // checkAccess asks the cloud at start whether it takes the credentials, and is
@@ -125,7 +126,10 @@ func checkAccess(ctx context.Context, prober cloud.Prober, pause time.Duration, 
 				return context.Cause(ctx)
 			}
 		}
-		if err = prober.Access(ctx); !errors.Is(err, cloud.ErrDenied) {
+		asking, cancel := context.WithTimeout(ctx, accessDeadline)
+		err = prober.Access(asking)
+		cancel()
+		if !errors.Is(err, cloud.ErrDenied) {
 			break
 		}
 	}

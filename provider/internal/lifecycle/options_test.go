@@ -87,3 +87,30 @@ func TestOptionsOfACreateUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// The machine after a failed one is made as its slot is offered by then: an
+// operator may have mended just that.
+func TestOptionsAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		r.cloud.mu.Lock()
+		r.cloud.fail["boot"] = []error{cloud.ErrInvalid}
+		r.cloud.fail["discard"] = []error{cloud.Again(time.Minute, "not yet")}
+		r.cloud.mu.Unlock()
+		r.must(machine.Create)
+		failed := r.settle(machine.Failed)
+		mended := *offer
+		mended.Options = "mended"
+		if err := r.engine.Seed(context.Background(), map[string]*machine.Offer{"m1": &mended}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		if rec := r.record("m1"); rec.State != machine.Failed || rec.Revision != failed.Revision {
+			t.Errorf("the failed machine was listed anew: %+v", rec)
+		}
+		if next := r.record("m1-r2"); next.State != machine.Speculative || next.Offer.Options != "mended" {
+			t.Errorf("the next machine is %s, with options %q", next.State, next.Offer.Options)
+		}
+	})
+}

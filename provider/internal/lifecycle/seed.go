@@ -73,7 +73,8 @@ func (e *Engine) Seed(ctx context.Context, slots map[string]*machine.Offer) erro
 }
 
 // reoffer applies an offering to a machine; nil when its slot is offered no
-// more. A failed machine keeps what it was, as all of it is kept while listed.
+// more. A failed machine keeps what List shows of it, and hands the rest on to
+// the machine that follows it in its slot.
 func reoffer(cur machine.Record, offer *machine.Offer) (machine.Record, machine.Change) {
 	switch {
 	case cur.State == machine.Unknown:
@@ -84,7 +85,7 @@ func reoffer(cur machine.Record, offer *machine.Offer) (machine.Record, machine.
 		cur = cur.Clone()
 		cur.Retired = true
 		return cur, machine.Private
-	case cur.State == machine.Failed || sameOffer(cur.Offer, offer):
+	case cur.State == machine.Failed && !looksLike(cur.Offer, offer) || sameOffer(cur.Offer, offer):
 		if !cur.Retired {
 			return cur, machine.Unchanged
 		}

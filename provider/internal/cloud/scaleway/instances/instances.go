@@ -116,7 +116,7 @@ type Cloud struct {
 	processID string // tells this process' notes from those of one that died
 
 	mu      sync.Mutex
-	offered map[string]*instance.ServerType // what the API last sold; nil when it could not be read
+	offered map[string]*instance.ServerType // what the API last said it sells; nil before it did
 }
 
 var (
