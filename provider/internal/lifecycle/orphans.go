@@ -127,10 +127,18 @@ func (e *Engine) removeOrphans(p *pass) {
 	}
 }
 
+// oldServers are those that may go.
 func (e *Engine) oldServers(p *pass) []orphan {
 	var old []orphan
 	for _, in := range p.unclaimed {
 		if time.Since(in.Created) < e.o.RemovalGrace {
+			continue
+		}
+		if in.Cluster != "" {
+			// Whatever ends a binding clears the tag or claims the server. So the
+			// state is older than the binding, and workloads run there.
+			e.o.Log.Error("no machine claims a server that is bound to a cluster; it is left alone, and adopted once its machine has lost its host: was the state file replaced by an older one?",
+				telemetry.KeyInstance, in.Ref, telemetry.KeyMachine, in.MachineID, telemetry.KeyCluster, in.Cluster)
 			continue
 		}
 		old = append(old, orphan{kindServer, in.Ref, in.MachineID, func(ctx context.Context) error { return e.discardServer(ctx, in) }})
