@@ -56,7 +56,7 @@ func Slots(provider string, offerings []Offering, types map[string]cloud.Type, e
 		if offer != nil && fits != nil {
 			switch err := fits(m.Offering); {
 			case errors.Is(err, cloud.ErrInvalid):
-				offer, problem = nil, err.Error()
+				offer, problem = nil, strings.ReplaceAll(err.Error(), "\n", "; ")
 			case err != nil:
 				problem = "whether it can be made is not known: " + err.Error()
 			}

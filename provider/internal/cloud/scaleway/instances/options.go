@@ -73,7 +73,11 @@ func (c *Cloud) Fit(ctx context.Context, commercialType string, o cloud.Options)
 	c.mu.Lock()
 	st := c.offered[commercialType]
 	c.mu.Unlock()
-	return errors.Join(c.fitImage(ctx, commercialType, st, o), fitRoot(commercialType, c.image(o), st, o.RootVolume))
+	rootErr := fitRoot(commercialType, c.image(o), st, o.RootVolume)
+	if rootErr != nil {
+		o.RootVolume = nil // one fault is told once
+	}
+	return errors.Join(c.fitImage(ctx, commercialType, st, o), rootErr)
 }
 
 // fitRoot judges the root volume by what the type can have.

@@ -290,6 +290,9 @@ func TestFit(t *testing.T) {
 					t.Errorf("Fit = %v, want %q in it", err, want)
 				}
 			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("Fit tells one fault twice: %v", err)
+			}
 		})
 	}
 	if after := w.Requests(fakecloud.RouteCreateServer); after != before {
