@@ -242,8 +242,9 @@ func (c *churn) done(s *slot, k kind) error {
 		return c.hosts.check(s.acked.operation, agent.Configure, s.binding.cluster, s.binding.blob)
 	case drain:
 		return c.hosts.check(s.acked.operation, agent.Drain, s.binding.cluster, "")
+	default: // no host has a part in it
+		return nil
 	}
-	return nil
 }
 
 // succeed turns to the machine that fills the slot of a failed one. Only want of

@@ -125,19 +125,12 @@ func (c *churn) kill(p *process, waits map[moment]bool, delay time.Duration) (mo
 	}
 	c.watch.Store(&watch)
 	defer c.watch.Store(nil)
+	defer c.hold(k, waits)()
 	torn := 0
 	for m := range waits {
 		if m.kind == "Discard" {
 			torn++
 		}
-		if m.route == "" {
-			continue
-		}
-		// The call is held, with its work done or not, until the provider is dead.
-		defer c.cloud.Inject(fakecloud.Fault{
-			Route: m.route, Commit: m.committed, Delay: comeWithin,
-			Match: func(fakecloud.Request) bool { return k.strike(m) },
-		})()
 	}
 	switch torn {
 	case 0:
@@ -157,6 +150,26 @@ func (c *churn) kill(p *process, waits map[moment]bool, delay time.Duration) (mo
 		return moment{}, err
 	case <-time.After(comeWithin):
 		return moment{}, fmt.Errorf("none of these came within %s: %v", comeWithin, slices.Collect(maps.Keys(waits)))
+	}
+}
+
+// hold has the cloud's calls among the moments held, with their work done or
+// not, until the provider is dead. It returns what ends that.
+func (c *churn) hold(k *killer, waits map[moment]bool) func() {
+	var ends []func()
+	for m := range waits {
+		if m.route == "" {
+			continue
+		}
+		ends = append(ends, c.cloud.Inject(fakecloud.Fault{
+			Route: m.route, Commit: m.committed, Delay: comeWithin,
+			Match: func(fakecloud.Request) bool { return k.strike(m) },
+		}))
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
 	}
 }
 

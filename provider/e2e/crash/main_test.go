@@ -26,8 +26,8 @@ func buildAndRun(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	// Some tests run it as another user.
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // it holds a program and no secret
+	// Some tests run it as another user. It holds a program and no secret.
+	if err := os.Chmod(dir, 0o755); err != nil {
 		return 0, err
 	}
 	program = filepath.Join(dir, "scaleway")

@@ -114,11 +114,11 @@ func (w *world) asNobody() {
 	}
 	w.attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	for dir := filepath.Dir(w.state()); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // readable is what is tested
+		if err := os.Chmod(dir, 0o755); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(filepath.Join(w.dir, "offerings.json"), 0o644); err != nil { //nolint:gosec // the same
+	if err := os.Chmod(filepath.Join(w.dir, "offerings.json"), 0o644); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -171,6 +171,40 @@ func TestOlderStateFile(t *testing.T) {
 	f.adopted(6)
 	if f.servers() != before {
 		t.Errorf("%d servers, %d before", f.servers(), before)
+	}
+}
+
+// TestOlderStateFileOfAnEarlierLife puts a copy back in which a machine has a
+// host that is gone by now, while another serves it: the machine loses the one
+// and finds the other, with its binding.
+func TestOlderStateFileOfAnEarlierLife(t *testing.T) {
+	t.Parallel()
+	f := &fleet{world: newWorld(t, 2)}
+	f.run()
+	ids := f.ids()
+	f.to(ids[0], create)
+	f.to(ids[1], create, configure)
+	f.stopLast()
+	old, err := os.ReadFile(f.state())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.run()
+	f.to(ids[0], remove, create, configure)
+	f.stopLast()
+	if err := os.WriteFile(f.state(), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.run()
+	f.await(ids[0], configured)
+	l := f.list()
+	if err := f.compare(l); err != nil {
+		t.Error(err)
+	}
+	for _, m := range l.GetMachines() {
+		if m.GetState() != configured || m.GetCluster() != clusterOf(m.GetId()).cluster {
+			t.Errorf("%s is %s in %q", m.GetId(), m.GetState(), m.GetCluster())
+		}
 	}
 }
 

@@ -241,7 +241,7 @@ func writePair(t *testing.T, certFile, keyFile string) {
 		keyFile:  {Type: "PRIVATE KEY", Bytes: keyDER},
 	} {
 		// Readable for the user that some tests run the provider as.
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o644); err != nil { //nolint:gosec // a throwaway key
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
