@@ -1,7 +1,6 @@
 package fakecloud
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -103,13 +102,7 @@ func TestKeysFlap(t *testing.T) {
 		c.mu.Unlock()
 		look := func(n int) (statuses []int) {
 			for range n {
-				r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, serversPath, http.NoBody)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.Header.Set("X-Auth-Token", key.secret)
-				w := answerOf(c.Handler(), r)
-				statuses = append(statuses, w.Code)
+				statuses = append(statuses, c.directAs(key.secret, http.MethodGet, serversPath).Code)
 			}
 			return statuses
 		}
@@ -158,12 +151,7 @@ func TestKeysExpireAndCountersLag(t *testing.T) {
 		key, _ := c.inv.keys.byID(access)
 		c.mu.Unlock()
 		for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {
-			r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, iam+"/applications", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("X-Auth-Token", key.secret)
-			if w := answerOf(c.Handler(), r); w.Code != want || want == http.StatusUnauthorized && !strings.Contains(w.Body.String(), "expired") {
+			if w := c.directAs(key.secret, http.MethodGet, iam+"/applications"); w.Code != want || want == http.StatusUnauthorized && !strings.Contains(w.Body.String(), "expired") {
 				t.Errorf("%d %s, want %d", w.Code, w.Body, want)
 			}
 			time.Sleep(time.Hour)
@@ -174,7 +162,6 @@ func TestKeysExpireAndCountersLag(t *testing.T) {
 func TestIAMRefusals(t *testing.T) {
 	c := New(Options{})
 	defer c.Close()
-	const nobody = "99999999-9999-4999-8999-999999999999"
 	app, _ := c.mustDirect(t, http.StatusOK, "POST", iam+"/applications", `{"name":"a"}`)
 	rule := func(sets, scope string) string {
 		return `{"name":"p","application_id":"` + app + `","rules":[{"permission_set_names":[` + sets + `],` + scope + `}]}`
