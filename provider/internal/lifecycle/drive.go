@@ -202,9 +202,8 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 	}
 }
 
-// attempt runs a step once, holding a cloud token unless the step is slow. A
-// panic is an error: it must not take the other machines down.
-func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
+// attempt runs a step once, holding a cloud token unless the step is slow.
+func (e *Engine) attempt(ctx context.Context, t *task, s step) error {
 	if !s.slow {
 		select {
 		case e.gate <- struct{}{}:
@@ -214,13 +213,19 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) (err error) {
 		}
 		e.yield(ctx)
 	}
+	return e.guarded(t.rec.ID, s.name, func() error { return s.run(ctx, t) })
+}
+
+// guarded makes a panic in a step an error: it must not take the other machines
+// down.
+func (e *Engine) guarded(machineID, step string, run func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			e.o.Log.Error("panic in a step", telemetry.KeyMachine, t.rec.ID, telemetry.KeyStep, s.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			e.o.Log.Error("panic in a step", telemetry.KeyMachine, machineID, telemetry.KeyStep, step, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = &panicError{value: fmt.Sprint(p)}
 		}
 	}()
-	return s.run(ctx, t)
+	return run()
 }
 
 const (

@@ -100,7 +100,7 @@ func (e *Engine) discardStep(ctx context.Context, s cloud.Step, t *cloud.Task) e
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return s.Run(ctx, t)
+	return e.guarded(t.Spec.MachineID, s.Name, func() error { return s.Run(ctx, t) })
 }
 
 func indexOf(plan []cloud.Step, name string) int {
