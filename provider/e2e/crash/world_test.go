@@ -48,6 +48,7 @@ type world struct {
 	args  []string
 	attr  *syscall.SysProcAttr // of every provider; nil for our own user
 	last  *process
+	cut   atomic.Bool // hosts reach nobody
 	watch atomic.Pointer[func(line string)]
 
 	pb.CapacityProviderClient
@@ -58,7 +59,7 @@ func newWorld(t *testing.T, slots int, extra ...string) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), hosts: newLedger()}
 	w.cloud = fakecloud.New(fakecloud.Options{Scale: 0.02, Hosts: host.NewInProcess(host.InProcessOptions{
-		Hook: w.hosts.run,
+		Hook: w.hosts.run, Dial: w.dial,
 		// Short enough that a killed provider is found again at once.
 		Agent: agent.Options{BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond},
 	})})
@@ -107,6 +108,14 @@ func newWorld(t *testing.T, slots int, extra ...string) *world {
 	t.Cleanup(func() { conn.Close() })
 	w.CapacityProviderClient = pb.NewCapacityProviderClient(conn)
 	return w
+}
+
+// dial is the hosts' network.
+func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if w.cut.Load() {
+		return nil, syscall.ENETUNREACH
+	}
+	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 func (w *world) state() string { return filepath.Join(w.dir, "state", "state.db") }
