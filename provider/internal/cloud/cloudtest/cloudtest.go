@@ -125,7 +125,10 @@ func (w *World) wantOneRunning(t *testing.T, c cloud.Cloud, op *Operation) {
 	if in.Created.IsZero() || time.Since(in.Created) > time.Hour {
 		t.Errorf("created at %v", in.Created)
 	}
-	in.Created = time.Time{}
+	if in.PowerWord == "" {
+		t.Error("the cloud's own word for the state is missing")
+	}
+	in.Created, in.PowerWord = time.Time{}, ""
 	want := cloud.Instance{
 		Ref: op.Ref, MachineID: op.Spec.MachineID, OperationID: op.Spec.OperationID,
 		Type: op.Spec.Type, Zone: op.Spec.Zone, Power: cloud.PowerRunning,

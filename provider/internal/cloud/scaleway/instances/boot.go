@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	block "github.com/scaleway/scaleway-sdk-go/api/block/v1"
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
@@ -129,6 +130,9 @@ func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
 	if errors.Is(err, cloud.ErrConflict) {
 		return c.again("power-on was refused for now: %v", err)
 	}
+	if err == nil {
+		noteTime(t, noteSwitched, time.Now())
+	}
 	return err
 }
 
@@ -136,6 +140,9 @@ func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
 // an accepted power-on found no hardware. It must be seen so twice, since a read
 // may lag behind the action.
 func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
+	if at, ok := since(t, noteSwitched); ok && time.Since(at) < c.timing.Poll/2 {
+		return c.again("the server was switched on a moment ago") // a look now would be a call for nothing
+	}
 	server, err := c.owned(ctx, t.Ref)
 	if err != nil {
 		return c.young(t, err)

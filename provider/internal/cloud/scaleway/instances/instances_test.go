@@ -34,7 +34,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Cloud: fakecloud.New(fakecloud.Options{Scale: 0.001})}
+	return newWorldAt(t, 0.001)
+}
+
+// newWorldAt is newWorld with the real delays scaled otherwise.
+func newWorldAt(t *testing.T, scale float64) *world {
+	t.Helper()
+	w := &world{Cloud: fakecloud.New(fakecloud.Options{Scale: scale})}
 	srv := httptest.NewServer(w.Handler())
 	t.Cleanup(func() {
 		srv.Close()

@@ -20,6 +20,7 @@ const (
 	noteLocal     = "local"     // ids of local volumes
 	noteBlock     = "block"     // ids of block volumes
 	noteAddresses = "addresses" // ids of flexible IPs
+	noteSwitched  = "switched"  // when its power-on was accepted
 	noteOff       = "off"       // a started server was seen stopped once
 	noteRefused   = "refused-"  // + server id: it would not terminate
 	noteMoving    = "moving-"   // + server id: in transition since when
