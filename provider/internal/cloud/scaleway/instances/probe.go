@@ -21,14 +21,17 @@ import (
 
 var _ cloud.Prober = (*Cloud)(nil)
 
+// fresh ends what is said of a refusal: permissions spread slowly.
+const fresh = " (a new key or policy may take two minutes to hold)"
+
 // Access implements cloud.Prober.
 func (c *Cloud) Access(ctx context.Context) error {
 	_, err := c.page(ctx, nil, 1, 1)
 	switch {
 	case scaleway.Unauthenticated(err):
-		return fmt.Errorf("%w; check SCW_ACCESS_KEY and SCW_SECRET_KEY: both of one API key that is neither expired nor deleted", err)
+		return fmt.Errorf("%w; check SCW_ACCESS_KEY and SCW_SECRET_KEY: both of one API key that is neither expired nor deleted%s", err, fresh)
 	case errors.Is(err, cloud.ErrDenied):
-		return fmt.Errorf("%w; the key is known, but may not list Instances of project %s: grant its application InstancesFullAccess there", err, c.project)
+		return fmt.Errorf("%w; the key is known, but may not list Instances of project %s: grant its application InstancesFullAccess there%s", err, c.project, fresh)
 	}
 	return err
 }
