@@ -21,13 +21,14 @@ import (
 
 const usage = `Usage: fakecloud [flags]
 
-Serves a stand-in for Scaleway's API (Instances, Block Storage, Marketplace, VPC,
-IAM, Account) over an inventory in memory, with the timings of the real one.
-Everything is gone when it stops. It speaks plain HTTP and asks nobody who may
-script it: do not expose it.
+Serves a stand-in for Scaleway's API (Instances, Block Storage, Marketplace,
+Elastic Metal, VPC, IAM, Account) over an inventory in memory, with the timings
+of the real one. Everything is gone when it stops. It speaks plain HTTP and asks
+nobody who may script it: do not expose it.
 
   GET  /debug/servers    every server, with its state
   GET  /debug/volumes    every volume
+  GET  /debug/metal      every dedicated server
   GET  /debug/leaks      what still bills and has no server
   GET  /debug/calls      the calls so far; ?after=N continues
   POST /debug/faults     make calls fail; GET lists, DELETE removes

@@ -131,7 +131,7 @@ func (c *Cloud) deleteProject(q *request) (*response, error) {
 // used says whether anything that bills or runs is in the project.
 func (inv *inventory) used(project string) bool {
 	return holds(inv.servers, project) || holds(inv.volumes, project) || holds(inv.snapshots, project) ||
-		holds(inv.ips, project) || holds(inv.networks, project)
+		holds(inv.ips, project) || holds(inv.networks, project) || holds(inv.metal, project)
 }
 
 func holds[T interface{ common() *object }](m map[string]T, project string) bool {

@@ -19,6 +19,7 @@ func (c *Cloud) serveControl() {
 		"GET /debug/servers":            func(*http.Request) (int, any, error) { return http.StatusOK, c.Servers(), nil },
 		"GET /debug/volumes":            func(*http.Request) (int, any, error) { return http.StatusOK, c.Volumes(), nil },
 		"GET /debug/leaks":              func(*http.Request) (int, any, error) { return http.StatusOK, c.Leaks(), nil },
+		"GET /debug/metal":              func(*http.Request) (int, any, error) { return http.StatusOK, c.Metal(), nil },
 		"GET /debug/routes":             c.controlRoutes,
 		"GET /debug/calls":              c.controlCalls,
 		"GET /debug/faults":             c.controlFaults,

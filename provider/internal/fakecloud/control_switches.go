@@ -104,7 +104,8 @@ func (c *Cloud) applySwitches(s *script) error {
 func (c *Cloud) readStock(s *script, into map[zoneType]Stock) {
 	for _, in := range s.list("stock") {
 		at := zoneType{in.text("zone"), in.text("type")}
-		if c.types.find(at.zone, at.name) == nil {
+		_, metal := findMetalOffer(at.zone, func(o metalOffer) bool { return o.name == at.name })
+		if !metal && c.types.find(at.zone, at.name) == nil {
 			in.refuse("type", "%q is not sold in zone %q", at.name, at.zone)
 		}
 		if !in.has("stock") {

@@ -1,8 +1,8 @@
 // Package fakecloud is an HTTP server that speaks Scaleway's public API as far
 // as a fleet of Instances and what sets it up need it: Instances v1, Block
-// Storage v1 (and v1alpha1, which has the same bodies), Marketplace v2, private
-// networks of VPC v2, IAM v1alpha1, projects of Account v3 and the gateway's
-// /metadata, over one inventory in memory. The vendor's own clients work against
+// Storage v1 (and v1alpha1, which has the same bodies), Marketplace v2, Elastic
+// Metal v1, private networks of VPC v2, IAM v1alpha1, projects of Account v3 and
+// the gateway's /metadata, over one inventory in memory. The vendor's own clients work against
 // it when SCW_API_URL names it. A second handler is the metadata service that
 // guests ask.
 //
@@ -30,7 +30,7 @@
 //
 // The products are in instances_*.go, addresses.go, volumes.go (what both planes
 // share, and the local one), block*.go, images.go, marketplace.go, catalog.go,
-// vpc.go, iam*.go and account.go.
+// metal_*.go, vpc.go, iam*.go and account.go.
 //
 // One mutex guards everything. It is held for map look-ups and small copies,
 // never for encoding an answer or for I/O on a connection.

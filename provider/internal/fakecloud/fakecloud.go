@@ -56,7 +56,8 @@ type Guest struct {
 // Cloud's lock held: they must neither block nor call back into the Cloud, other
 // than from goroutines of their own.
 type Hosts interface {
-	// Boot is called when a server reaches "running".
+	// Boot is called when a server reaches "running", and when a dedicated one is
+	// installed.
 	Boot(Guest)
 	// Halt is called as soon as a poweroff, reboot, terminate, delete or
 	// stop_in_place is accepted; the server leaves its transitional state later.
@@ -134,6 +135,10 @@ func (c *Cloud) Reset() {
 	c.cancelAll()
 	if c.hosts != nil && !c.closed {
 		for _, s := range bySerial(c.inv.servers) {
+			c.hosts.Halt(s.id)
+			c.hosts.Gone(s.id)
+		}
+		for _, s := range bySerial(c.inv.metal) {
 			c.hosts.Halt(s.id)
 			c.hosts.Gone(s.id)
 		}

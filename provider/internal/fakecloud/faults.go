@@ -48,7 +48,8 @@ type Fault struct {
 	// HangupAfter, when positive, closes the connection after that many bytes of
 	// the answer's body; the headers promise all of it.
 	HangupAfter int
-	// Outcome applies to RouteServerAction.
+	// Outcome applies to RouteServerAction, and to orders and actions of Elastic
+	// Metal, where an install is what falls back: to "error".
 	Outcome Outcome
 }
 

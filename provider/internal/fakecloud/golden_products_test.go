@@ -80,6 +80,13 @@ func TestGoldenProducts(t *testing.T) {
 	c.direct("POST", serversPath+"/"+server+"/private_nics", `{"private_network_id":"`+network+`"}`)
 	golden(t, "vpc-network-in-use", c.direct("DELETE", "/vpc/v2/regions/fr-par/private-networks/"+network, "").Body.String())
 	show(http.StatusCreated, "placement-group", "POST", zonal+"/placement_groups", `{"name":"apart","project":"`+DefaultProjectID+`","policy_mode":"enforced"}`)
+	key, _ := c.mustDirect(t, http.StatusOK, "POST", iam+"/ssh-keys", `{"name":"me","public_key":"`+sampleSSHKey+`","project_id":"`+DefaultProjectID+`"}`)
+	offer, _ := findMetalOffer("fr-par-2", func(o metalOffer) bool { return o.name == "EM-A610R-NVME" && !o.monthly })
+	show(http.StatusOK, "metal-offer", "GET", metalPath+"/offers/"+offer.id(), "")
+	machine := show(http.StatusOK, "metal-ordered", "POST", metalPath+"/servers", `{"offer_id":"`+offer.id()+`","project_id":"`+DefaultProjectID+`","name":"m","tags":["a"],"user_data":"I3g=",
+		"install":{"os_id":"`+metalSystems[0].id+`","hostname":"m","ssh_key_ids":["`+key+`"]}}`)
+	show(http.StatusOK, "metal-installed", "GET", metalPath+"/servers/"+machine, "")
+	golden(t, "metal-missing", c.direct("GET", metalPath+"/servers/"+nobody, "").Body.String())
 	group := c.Volumes()[0].ID
 	show(http.StatusOK, "block-snapshot", "POST", "/block/v1/zones/fr-par-1/snapshots", `{"name":"s","volume_id":"`+group+`","project_id":"`+DefaultProjectID+`"}`)
 	golden(t, "security-rules", c.direct("GET", zonal+"/security_groups/default/rules", "").Body.String())

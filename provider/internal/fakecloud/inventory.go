@@ -17,6 +17,7 @@ type inventory struct {
 	groups     map[string]*securityGroup
 	placements map[string]*placementGroup
 	networks   map[string]*privateNetwork
+	metal      map[string]*metalServer
 	zones      map[string]*zoneIndex // by zone, and by region for what is regional
 
 	// What belongs to the organization.
@@ -38,6 +39,7 @@ type zoneIndex struct {
 	placements shelf[*placementGroup]
 	networks   shelf[*privateNetwork]
 	vpcs       shelf[*vpc]
+	metal      shelf[*metalServer]
 }
 
 func newInventory() inventory {
@@ -49,6 +51,7 @@ func newInventory() inventory {
 		groups:     map[string]*securityGroup{},
 		placements: map[string]*placementGroup{},
 		networks:   map[string]*privateNetwork{},
+		metal:      map[string]*metalServer{},
 		zones:      map[string]*zoneIndex{},
 		bySecret:   map[string]*apiKey{},
 	}

@@ -53,6 +53,9 @@ func (c *Cloud) serveMetadata(call metadataCall, w http.ResponseWriter, r *http.
 	if reply == nil {
 		panic(http.ErrAbortHandler) // closes the connection: the guest has no way to the service
 	}
+	// A guest has few ports that it may ask from. The side that closes first keeps
+	// the pair of ports busy for a minute, so that must not be the guest.
+	w.Header().Set("Connection", "close")
 	reply.write(w)
 }
 

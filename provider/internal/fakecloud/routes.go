@@ -3,6 +3,7 @@ package fakecloud
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,7 @@ const (
 	instances = "/instance/v1/zones/{zone}"
 	blocks    = "/block/v1/zones/{zone}"
 	vpcs      = "/vpc/v2/regions/{region}"
+	metal     = "/baremetal/v1/zones/{zone}"
 	iam       = "/iam/v1alpha1"
 	projects  = "/account/v3/projects"
 
@@ -44,6 +46,8 @@ const (
 	RouteDeleteBlockVolume = "DELETE " + blocks + "/volumes/{id}"
 	RouteListLocalImages   = "GET /marketplace/v2/local-images"
 	RouteMetadata          = "GET /metadata"
+	RouteCreateMetal       = "POST " + metal + "/servers"
+	RouteDeleteMetal       = "DELETE " + metal + "/servers/{id}"
 	RouteCreateNetwork     = "POST " + vpcs + "/private-networks"
 	RouteDeleteNetwork     = "DELETE " + vpcs + "/private-networks/{id}"
 	RouteCreateApplication = "POST " + iam + "/applications"
@@ -154,7 +158,29 @@ func routeTable() []route {
 		open("GET /marketplace/v2/images/{id}", (*Cloud).getMarketplaceImage),
 		open(RouteMetadata, (*Cloud).metadata),
 	}
-	return append(table, organizationRoutes()...)
+	return slices.Concat(table, metalRoutes(), organizationRoutes())
+}
+
+// metalRoutes are those of Elastic Metal.
+func metalRoutes() []route {
+	in := func(name, object, verb string, h func(*Cloud, *request) (*response, error)) route {
+		return route{name: name, permission: permission{"ElasticMetal", object, verb}, handle: h}
+	}
+	return []route{
+		in("GET "+metal+"/offers", "Offer", "List", (*Cloud).listMetalOffers),
+		in("GET "+metal+"/offers/{id}", "Offer", "Read", (*Cloud).getMetalOffer),
+		in("GET "+metal+"/os", "Os", "List", (*Cloud).listMetalOS),
+		in("GET "+metal+"/os/{id}", "Os", "Read", (*Cloud).getMetalOS),
+		in("GET "+metal+"/servers", "Server", "List", (*Cloud).listMetal),
+		in(RouteCreateMetal, "Server", "Create", (*Cloud).createMetal),
+		in("GET "+metal+"/servers/{id}", "Server", "Read", (*Cloud).getMetal),
+		in("PATCH "+metal+"/servers/{id}", "Server", "Write", (*Cloud).updateMetal),
+		in("POST "+metal+"/servers/{id}/install", "Server", "Write", (*Cloud).installMetal),
+		in("POST "+metal+"/servers/{id}/start", "Server", "Start", (*Cloud).startMetal),
+		in("POST "+metal+"/servers/{id}/stop", "Server", "Stop", (*Cloud).stopMetal),
+		in("POST "+metal+"/servers/{id}/reboot", "Server", "Write", (*Cloud).rebootMetal),
+		in(RouteDeleteMetal, "Server", "Delete", (*Cloud).deleteMetal),
+	}
 }
 
 // organizationRoutes are those outside of any zone.

@@ -28,6 +28,7 @@ func TestEveryRouteOverTheSDK(t *testing.T) {
 	t.Run("networks", func(t *testing.T) { sdkNetworks(t, a) })
 	t.Run("groups", func(t *testing.T) { sdkGroups(t, a) })
 	t.Run("volumes", func(t *testing.T) { sdkVolumes(t, a) })
+	t.Run("metal", func(t *testing.T) { sdkMetal(t, a) })
 	t.Run("catalogue", func(t *testing.T) { sdkCatalogue(t, a) })
 	for _, rt := range routeTable() {
 		if a.Requests(rt.name) == 0 {

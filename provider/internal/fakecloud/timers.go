@@ -24,8 +24,17 @@ type Delays struct {
 	DetachStart    time.Duration // 0
 	NetworkRelease time.Duration // a private NIC gone → its network may be deleted: 0, reported longer
 	Counters       time.Duration // IAM: an object made → counted: 2 s, inferred
-	VolumeMake     time.Duration // a Block volume creating → available: 2 s
-	AddressUp      time.Duration // an address attached to a running server pending → attached: 3 s
+
+	// Of Elastic Metal.
+	MetalDeliver time.Duration // ordered → ready: 10 s (5 to 15, some offers 290)
+	MetalInstall time.Duration // ready → install completed: 340 s (two at 680)
+	MetalStart   time.Duration // 15 s
+	MetalStop    time.Duration // 15 s
+	MetalReboot  time.Duration // stopping → ready: 15 s
+	MetalDelete  time.Duration // → 404: 5 s
+
+	VolumeMake time.Duration // a Block volume creating → available: 2 s
+	AddressUp  time.Duration // an address attached to a running server pending → attached: 3 s
 }
 
 // delayField is one delay under the name that scripts use.
@@ -49,6 +58,12 @@ func (d *Delays) fields() []delayField {
 		{"network_release", &d.NetworkRelease, 0},
 		{"volume_make", &d.VolumeMake, 2 * time.Second},
 		{"address_up", &d.AddressUp, 3 * time.Second},
+		{"metal_deliver", &d.MetalDeliver, 10 * time.Second},
+		{"metal_install", &d.MetalInstall, 340 * time.Second},
+		{"metal_start", &d.MetalStart, 15 * time.Second},
+		{"metal_stop", &d.MetalStop, 15 * time.Second},
+		{"metal_reboot", &d.MetalReboot, 15 * time.Second},
+		{"metal_delete", &d.MetalDelete, 5 * time.Second},
 		{"counters", &d.Counters, 2 * time.Second},
 	}
 }

@@ -11,7 +11,7 @@ config = {"datasource": {"Scaleway": {
     "metadata_url": base + "/conf?format=json",
     "userdata_url": base + "/user_data/cloud-init",
     "vendordata_url": base + "/vendor_data/cloud-init",
-    "retries": 3,
+    "retries": 10,
 }}}
 source = scaleway.DataSourceScaleway(config, None, helpers.Paths({}))
 source.ds_cfg.update(config["datasource"]["Scaleway"])

@@ -1,0 +1,140 @@
+package fakecloud
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// proceedMetal runs the phases one after the other as the server's only
+// transition.
+func (c *Cloud) proceedMetal(s *metalServer, o Outcome, phases ...phase) {
+	c.cancel(s.flow)
+	s.flow = nil
+	if o == OutcomeStuck || len(phases) == 0 {
+		return
+	}
+	flow := c.after(phases[0].after, func() {
+		s.flow = nil
+		phases[0].do()
+		s.modified = time.Now()
+		if len(phases) > 1 {
+			c.proceedMetal(s, OutcomeNormal, phases[1:]...)
+		}
+	})
+	if flow != nil { // nil after a phase that took no time, which has set the next
+		s.flow = flow
+	}
+}
+
+// deliver is the way from an order to a server: ready is not installed. What
+// falls back is the install, not the delivery.
+func (c *Cloud) deliver(s *metalServer, o Outcome) {
+	arrive := func() {
+		if c.stock[zoneType{s.zone, s.offer.name}] == Shortage {
+			s.status = "out_of_stock"
+			return
+		}
+		s.status, s.domain, s.ip = "ready", s.id+"."+s.zone+".baremetal.scw.cloud", c.newMetalAddress()
+		if s.install != nil {
+			c.setUp(s, o)
+		}
+	}
+	c.proceedMetal(s, o,
+		phase{c.delays.MetalDeliver / 5, func() { s.status = "delivering" }},
+		phase{c.delays.MetalDeliver * 4 / 5, arrive})
+}
+
+// setUp installs the system. The server answers pings before it is done, and
+// the outcome FallBack ends in an error.
+func (c *Cloud) setUp(s *metalServer, o Outcome) {
+	end := func() {
+		if o == OutcomeFallBack {
+			s.install.status = "error"
+			return
+		}
+		s.install.status = "completed"
+		c.bootMetal(s)
+	}
+	c.proceedMetal(s, o,
+		phase{c.delays.MetalInstall / 10, func() { s.status, s.install.status = "ready", "installing" }},
+		phase{c.delays.MetalInstall * 6 / 10, func() { s.ping = "ping_status_up" }},
+		phase{c.delays.MetalInstall * 3 / 10, end})
+}
+
+func (c *Cloud) becomeReady(s *metalServer) {
+	s.status, s.ping = "ready", "ping_status_up"
+	if s.install != nil && s.install.status == "completed" {
+		c.bootMetal(s)
+	}
+}
+
+func (c *Cloud) bootMetal(s *metalServer) {
+	s.boots++
+	if c.hosts == nil || c.closed {
+		return
+	}
+	g := Guest{
+		ServerID: s.id, Name: s.name, Hostname: s.install.hostname, Zone: s.zone, CommercialType: s.offer.name, Arch: "x86_64",
+		Image: s.install.os.name + " " + s.install.os.version, Project: s.project, Organization: DefaultOrganizationID,
+		Tags: slices.Clone(s.tags), Boot: s.boots,
+	}
+	if s.userData != nil {
+		g.UserData = bytes.Clone(*s.userData)
+	}
+	if s.ip != nil {
+		g.PublicIP = s.ip.ip.String()
+	}
+	c.hosts.Boot(g)
+}
+
+func (c *Cloud) haltMetal(s *metalServer) {
+	if c.hosts != nil && !c.closed {
+		c.hosts.Halt(s.id)
+	}
+}
+
+func (c *Cloud) removeMetal(s *metalServer) {
+	c.cancel(s.flow)
+	if s.ip != nil {
+		c.release(s.ip)
+	}
+	delete(c.inv.metal, s.id)
+	c.inv.zone(s.zone).metal.remove(s)
+	if c.hosts != nil {
+		c.hosts.Gone(s.id)
+	}
+	c.log.Info("metal server gone", "id", s.id, "name", s.name)
+}
+
+// MetalInfo is a dedicated server as a test looks at it.
+type MetalInfo struct {
+	ID            string    `json:"id"`
+	Name          string    `json:"name"`
+	Zone          string    `json:"zone"`
+	Project       string    `json:"project"`
+	Offer         string    `json:"offer"`
+	Status        string    `json:"status"`
+	InstallStatus string    `json:"install_status"` // "" without an install
+	Tags          []string  `json:"tags"`
+	Created       time.Time `json:"created"`
+	Boots         int       `json:"boots"`
+}
+
+// Metal lists every dedicated server of every zone, oldest first.
+func (c *Cloud) Metal() []MetalInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := []MetalInfo{}
+	for _, s := range bySerial(c.inv.metal) {
+		info := MetalInfo{
+			ID: s.id, Name: s.name, Zone: s.zone, Project: s.project, Offer: s.offer.name, Status: s.status,
+			Tags: s.tags, Created: s.created, Boots: s.boots,
+		}
+		if s.install != nil {
+			info.InstallStatus = s.install.status
+		}
+		out = append(out, info)
+	}
+	return out
+}
