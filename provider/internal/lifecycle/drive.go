@@ -205,12 +205,11 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 // attempt runs a step once, holding a cloud token unless the step is slow.
 func (e *Engine) attempt(ctx context.Context, t *task, s step) error {
 	if !s.slow {
-		select {
-		case e.gate <- struct{}{}:
-			defer func() { <-e.gate }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		leave, err := e.gates.enter(ctx)
+		if err != nil {
+			return err
 		}
+		defer leave()
 		e.yield(ctx)
 	}
 	return e.guarded(t.rec.ID, s.name, func() error { return s.run(ctx, t) })

@@ -96,7 +96,8 @@ type Options struct {
 	// FailedListed is how long a failed machine stays listed after nothing of
 	// it is left.
 	FailedListed time.Duration
-	// MaxCloudSteps bounds the cloud steps that run at the same time.
+	// MaxCloudSteps bounds the cloud steps that run at the same time; teardowns
+	// have as many to themselves.
 	MaxCloudSteps int
 	// MaxCreates bounds the Creates that are driven at the same time, from the
 	// order to the first contact; later ones wait their turn.
@@ -121,7 +122,7 @@ type Options struct {
 type Engine struct {
 	o     Options
 	rules machine.Rules
-	gate  chan struct{} // MaxCloudSteps tokens
+	gates gates
 
 	calls atomic.Int32 // Starts that wait for their verdict
 
@@ -148,7 +149,7 @@ func New(o Options) *Engine {
 	return &Engine{
 		o:        o,
 		rules:    machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
-		gate:     make(chan struct{}, max(o.MaxCloudSteps, 1)),
+		gates:    newGates(o.MaxCloudSteps),
 		driving:  map[string]bool{},
 		lanes:    lanes(o.MaxCreates),
 		blobs:    map[string]*blobWait{},

@@ -70,7 +70,8 @@ func (e *Engine) mendTag(ctx context.Context, rec machine.Record) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	log := e.o.Log.With(telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyCluster, rec.Cluster)
-	if err := e.o.Cloud.SetCluster(ctx, rec.Host.Ref, rec.Cluster); err != nil {
+	err := e.guarded(rec.ID, stepTag, func() error { return e.o.Cloud.SetCluster(ctx, rec.Host.Ref, rec.Cluster) })
+	if err != nil {
 		log.Warn("the cluster tag of a host does not match its binding and cannot be written", telemetry.KeyError, err.Error())
 		return
 	}

@@ -104,11 +104,11 @@ func (e *Engine) removeOrphans(p *pass) {
 	if len(old) == 0 {
 		return
 	}
-	held := func(text string, args ...any) {
+	log := e.o.Log.With(telemetry.KeyCount, len(old), telemetry.KeyKind, old[0].kind, "first", old[0].ref)
+	held := func() {
 		for _, o := range old {
 			e.o.Observer.Orphan(o.kind, removalHeld)
 		}
-		e.o.Log.Error(text, append([]any{telemetry.KeyCount, len(old), telemetry.KeyKind, old[0].kind, "first", old[0].ref}, args...)...)
 	}
 	switch {
 	case e.o.DryRun:
@@ -117,9 +117,11 @@ func (e *Engine) removeOrphans(p *pass) {
 			e.o.Log.Warn("would remove what no machine claims, but this is a dry run", telemetry.KeyKind, o.kind, telemetry.KeyInstance, o.ref, telemetry.KeyMachine, o.machine)
 		}
 	case time.Now().Before(e.o.RemovalsFrom):
-		held("what no machine claims is kept: the state is a restored copy and may not know it", "until", e.o.RemovalsFrom)
+		held()
+		log.Warn("what no machine claims is kept: the state is a restored copy and may not know it", "until", e.o.RemovalsFrom)
 	case len(old) > e.o.RemovalCap:
-		held("too much that no machine claims; nothing is removed: look at it in the console, then delete it there or raise --removal-cap", "cap", e.o.RemovalCap)
+		held()
+		log.Error("too much that no machine claims; nothing is removed: look at it in the console, then delete it there or raise --removal-cap", "cap", e.o.RemovalCap)
 	default:
 		for _, o := range old {
 			e.goFor("removal "+o.kind+" "+o.ref, func(ctx context.Context) { e.removeOrphan(cloud.WithPriority(ctx, cloud.Background), o) })
@@ -162,7 +164,7 @@ func (e *Engine) oldStrays(p *pass) []orphan {
 		old = append(old, orphan{s.Kind, s.Ref, s.MachineID, func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 2*readTimeout) // a read and a deletion
 			defer cancel()
-			return e.o.Sweeper.Remove(ctx, s)
+			return e.guarded(s.MachineID, "remove", func() error { return e.o.Sweeper.Remove(ctx, s) })
 		}})
 	}
 	return old

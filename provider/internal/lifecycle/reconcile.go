@@ -91,34 +91,41 @@ func (e *Engine) reconcileLoop(ctx context.Context, interval time.Duration) {
 func (e *Engine) Reconcile(ctx context.Context) error {
 	e.reconciling.Lock()
 	defer e.reconciling.Unlock()
-	ctx = cloud.WithPriority(ctx, cloud.Background)
+	var report PassReport // incomplete, unless all goes well
+	err := e.guarded("", "reconcile", func() (err error) {
+		report, err = e.compare(cloud.WithPriority(ctx, cloud.Background))
+		return err
+	})
+	e.o.Observer.Reconciled(report)
+	return err
+}
+
+// compare is one pass.
+func (e *Engine) compare(ctx context.Context) (PassReport, error) {
 	p, err := e.inventory(ctx)
 	if err != nil {
-		e.o.Observer.Reconciled(PassReport{})
-		return err
+		return PassReport{}, err
 	}
 	if err := e.claim(ctx, p); err != nil {
-		e.o.Observer.Reconciled(PassReport{})
-		return err
+		return PassReport{}, err
 	}
 	e.checkHosts(ctx, p)
-	if !p.first { // calls wait for the first pass
+	if !p.first {
 		e.sweep(ctx, p)
 		e.removeOrphans(p)
+		return p.report(), nil
 	}
-	e.o.Observer.Reconciled(e.report(p))
-	if p.first {
-		// Or a restart would take a state that may lack servers for a whole one.
-		if err := e.o.Store.SetInventoried(ctx); err != nil {
-			return fmt.Errorf("record that the inventory was read: %w", err)
-		}
-		e.mu.Lock()
-		e.awaiting = false
-		e.beganIfReady()
-		e.mu.Unlock()
-		e.o.Log.Info("the cloud's inventory was read", "instances", len(p.instances))
+	// Calls wait for the first pass, so it does no more. Recorded, or a restart
+	// would take a state that may lack servers for a whole one.
+	if err := e.o.Store.SetInventoried(ctx); err != nil {
+		return PassReport{}, fmt.Errorf("record that the inventory was read: %w", err)
 	}
-	return nil
+	e.mu.Lock()
+	e.awaiting = false
+	e.beganIfReady()
+	e.mu.Unlock()
+	e.o.Log.Info("the cloud's inventory was read", "instances", len(p.instances))
+	return p.report(), nil
 }
 
 // inventory reads what a pass compares.
@@ -148,7 +155,7 @@ func (e *Engine) inventory(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-func (e *Engine) report(p *pass) PassReport {
+func (p *pass) report() PassReport {
 	r := PassReport{
 		Complete: true, Instances: len(p.instances), Reported: p.reported,
 		Orphans: map[string]int{kindServer: len(p.unclaimed)},
@@ -169,8 +176,12 @@ func (e *Engine) isAwaiting() bool {
 }
 
 // read reads one server, within a time of its own.
-func (e *Engine) read(ctx context.Context, ref string) (cloud.Instance, error) {
+func (e *Engine) read(ctx context.Context, ref string) (in cloud.Instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	return e.o.Cloud.Get(ctx, ref)
+	err = e.guarded("", "read", func() (err error) {
+		in, err = e.o.Cloud.Get(ctx, ref)
+		return err
+	})
+	return in, err
 }

@@ -94,12 +94,11 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 }
 
 func (e *Engine) discardStep(ctx context.Context, s cloud.Step, t *cloud.Task) error {
-	select {
-	case e.gate <- struct{}{}:
-		defer func() { <-e.gate }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	leave, err := e.gates.enter(ctx)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	return e.guarded(t.Spec.MachineID, s.Name, func() error { return s.Run(ctx, t) })
 }
 
