@@ -112,7 +112,7 @@ func TestNoSpaceForTransitions(t *testing.T) {
 	f.to(ids[0], create)
 	f.to(ids[1], create, configure)
 	c.scarce.Store(100)
-	doomed := ids[2]
+	doomed := ids[2] // its type is not ordered for a while then
 	if _, err := f.call(create, doomed); err != nil {
 		t.Fatal(err)
 	}

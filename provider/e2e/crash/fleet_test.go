@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
@@ -42,13 +43,15 @@ func (f *fleet) await(id string, want pb.MachineState) {
 	})
 }
 
-// ids are the machines' ids in the order of the list.
+// ids are the machines' ids in order: the first half is of one type, the second
+// of another.
 func (f *fleet) ids() []string {
 	f.t.Helper()
 	var ids []string
 	for _, m := range f.list().GetMachines() {
 		ids = append(ids, m.GetId())
 	}
+	slices.Sort(ids)
 	return ids
 }
 
