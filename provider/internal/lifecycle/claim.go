@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,8 +56,17 @@ func garbled(in cloud.Instance) string {
 // claim matches instances to records, adopts what has a place, and finds what
 // nobody claims.
 func (e *Engine) claim(ctx context.Context, p *pass) error {
-	// Oldest first, so that of two servers for one machine the older is adopted.
-	slices.SortFunc(p.instances, func(a, b cloud.Instance) int { return a.Created.Compare(b.Created) })
+	// Of two servers for one machine the first here is adopted: one that is bound
+	// to a cluster, since workloads run there, else the older.
+	slices.SortFunc(p.instances, func(a, b cloud.Instance) int {
+		if bound := a.Cluster != ""; bound != (b.Cluster != "") {
+			if bound {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Ref, b.Ref))
+	})
 	var homeless []cloud.Instance
 	for _, in := range p.instances {
 		e.reportOdd(p, in)
@@ -68,7 +78,10 @@ func (e *Engine) claim(ctx context.Context, p *pass) error {
 		rec, known := p.records[in.MachineID]
 		switch {
 		case known && claims(rec, in):
-			if p.first && in.Cluster != "" && in.Cluster != rec.Cluster {
+			// A machine that was never configured in its present life cannot have got a
+			// tag from us since: a plain copy of an older state was put in place.
+			unknownBinding := rec.State == machine.Idle && rec.History.Configure == ""
+			if (p.first || unknownBinding) && in.Cluster != "" && in.Cluster != rec.Cluster {
 				believed, err := e.believe(ctx, in)
 				if err != nil {
 					return fmt.Errorf("take over the binding of %s: %w", in.Ref, err)

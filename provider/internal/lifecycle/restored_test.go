@@ -70,6 +70,23 @@ func TestRestoredState(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a plain older copy lists no bound host as free", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, nil)
+			synctest.Wait()
+			r.must(machine.Create)
+			r.settle(machine.Idle)
+			r.cloud.edit(func() { // what a later life did, of which this state knows nothing
+				in := r.cloud.instances["z/1"]
+				in.Cluster = "c9"
+				r.cloud.instances["z/1"] = in
+			})
+			time.Sleep(3 * time.Minute)
+			if rec := r.record("m1"); rec.State != machine.Configured || rec.Cluster != "c9" || r.cloud.tag("z/1") != "c9" {
+				t.Errorf("%s of %q, tag %q", rec.State, rec.Cluster, r.cloud.tag("z/1"))
+			}
+		})
+	})
 	t.Run("servers that nobody claims are kept", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := restored(t, machine.Idle, "", "")
