@@ -110,6 +110,44 @@ func TestLostOrOldStateDeletesNothing(t *testing.T) {
 	}
 }
 
+// Of two servers that carry one machine, always the same is kept. Where both are
+// bound, both stay: see TestBoundServerOfAnOlderState.
+func TestTwoServersOfOneMachine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(a, b *cloud.Instance) // z/a and z/b, alike but for the reference
+		want   string
+	}{
+		"alike":            {func(_, _ *cloud.Instance) {}, "z/a"},
+		"the older":        {func(a, b *cloud.Instance) { b.Created = a.Created.Add(-time.Minute) }, "z/b"},
+		"the bound":        {func(_, b *cloud.Instance) { b.Cluster = "c1" }, "z/b"},
+		"bound, not older": {func(a, b *cloud.Instance) { a.Created, b.Cluster = a.Created.Add(-time.Hour), "c1" }, "z/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := fleet(t, 1, func(o *lifecycle.Options) { o.Awaiting = true }, func(r *rig) {
+					r.server("z/a", "m1", "op", "")
+					r.server("z/b", "m1", "op", "")
+					r.cloud.edit(func() {
+						a, b := r.cloud.instances["z/a"], r.cloud.instances["z/b"]
+						tt.change(&a, &b)
+						r.cloud.instances["z/a"], r.cloud.instances["z/b"] = a, b
+					})
+				})
+				time.Sleep(time.Hour)
+				if rec := r.record("m1"); rec.Host.Ref != tt.want || r.cloud.size() != 1 {
+					t.Log(r.log.String())
+					t.Errorf("%s was kept, %d servers are left; want %s alone", rec.Host.Ref, r.cloud.size(), tt.want)
+				}
+				r.saw.look(func() {
+					if r.saw.orphans["server removed"] != 1 {
+						t.Errorf("counted %v", r.saw.orphans)
+					}
+				})
+			})
+		})
+	}
+}
+
 // A server that the list does not show yet is no lost host.
 func TestNewServerMissingFromTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -51,7 +51,7 @@ const (
 const lockWait = time.Second
 
 // recovery is what the operator of a damaged file can do.
-const recovery = "restore a copy of the file, or move it away and start again: machines are then adopted from their cloud tags"
+const recovery = "restore a copy of the file (capacityctl state restore), or move it away and start again: machines are then adopted from their cloud tags"
 
 // file is the persister in a bbolt database. All methods but size and copyTo
 // belong to one goroutine at a time.
