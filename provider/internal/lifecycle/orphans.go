@@ -19,7 +19,7 @@ const (
 	removalDone   = "removed"
 	removalFailed = "failed"
 	removalDry    = "dry_run"
-	removalHeld   = "held" // too many at once, or the state is a restored copy
+	removalHeld   = "held" // too many at once, bound to a cluster, or the state is a restored copy
 )
 
 // orphan is something of ours at the cloud that nobody claims.
@@ -139,6 +139,7 @@ func (e *Engine) oldServers(p *pass) []orphan {
 		if in.Cluster != "" {
 			// Whatever ends a binding clears the tag or claims the server. So the
 			// state is older than the binding, and workloads run there.
+			e.o.Observer.Orphan(kindServer, removalHeld)
 			e.o.Log.Error("no machine claims a server that is bound to a cluster; it is left alone, and adopted once its machine has lost its host: was the state file replaced by an older one?",
 				telemetry.KeyInstance, in.Ref, telemetry.KeyMachine, in.MachineID, telemetry.KeyCluster, in.Cluster)
 			continue
