@@ -68,6 +68,7 @@ func Run(t *testing.T, newWorld func(t *testing.T) *World) {
 		{"NotFound", testNotFound},
 		{"List", testList},
 		{"StrangersStay", testStrangersStay},
+		{"Strays", testStrays},
 		{"DiscardNothing", testDiscardNothing},
 		{"DeleteGone", testDeleteGone},
 	} {
