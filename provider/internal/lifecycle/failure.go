@@ -120,8 +120,8 @@ func hopeless(err error, failures int) bool {
 	}
 }
 
-// advice says what the operator should do about a class of failure.
-func advice(class string) string {
+// advice says what the operator should do about a failure.
+func advice(k machine.Kind, step, class string) string {
 	switch class {
 	case classCapacity:
 		return "the cloud has none left of this type in this zone: offer another type or zone, or wait"
@@ -135,8 +135,18 @@ func advice(class string) string {
 		return "see the host's journal: journalctl -u bigfleet-agent"
 	case classMissing:
 		return "the host was removed by somebody else"
+	case classThrottled:
+		return "the work needs more API calls than the cloud, or --api-rate, allows: see who else uses the project's API"
+	case classTimeout:
+		switch step {
+		case stepContact:
+			return "look at the server's console, and whether it reaches --bootstrap-endpoint"
+		case stepDeliver:
+			return "see whether the host is up and reaches --bootstrap-endpoint: journalctl -u bigfleet-agent"
+		}
+		return fmt.Sprintf("if it was only slow, raise --%s-timeout", strings.ToLower(k.String()))
 	default:
-		return ""
+		return "see the provider's log of this machine"
 	}
 }
 
@@ -165,6 +175,9 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	if at != nil && at.tries > 1 {
 		fmt.Fprintf(&b, "; %d tries failed since %s", at.tries, at.since.UTC().Format(time.RFC3339))
 	}
+	if wait := e.stock.wait(productOf(t.rec.Offer)); wait > 0 && at != nil && (class == classCapacity || class == classQuota) {
+		fmt.Fprintf(&b, "; the type is not ordered again before %s", time.Now().Add(wait).UTC().Format(time.RFC3339))
+	}
 	switch {
 	case machine.Untouched(t.op):
 		b.WriteString("; nothing was ordered and nothing is left")
@@ -176,9 +189,14 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	default:
 		fmt.Fprintf(&b, "; host %s is being removed", t.Ref)
 	}
-	if a := advice(class); a != "" {
-		b.WriteString("; " + a)
+	remedy := class
+	if at != nil && class == classTimeout {
+		// What kept it until the deadline, if that has a name.
+		if c := classOf(at.last); c != classInternal {
+			remedy = c
+		}
 	}
+	b.WriteString("; " + advice(t.op.Kind, t.op.Step, remedy))
 	return clip(b.String(), maxReasonBytes), class
 }
 

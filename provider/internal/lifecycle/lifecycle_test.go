@@ -172,7 +172,8 @@ func TestFailures(t *testing.T) {
 		"invalid":    {"order", []error{cloud.ErrInvalid}, machine.Failed, []string{"(invalid)"}, 1},
 		"flapping":   {"order", []error{cloud.ErrDenied, cloud.ErrDenied}, machine.Idle, nil, 3},
 		"permission": {"order", []error{cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied}, machine.Failed, []string{"(permission)"}, 6},
-		"endless":    {"boot", slicesOf(cloud.Again(time.Minute, "starting for ever"), 100), machine.Failed, []string{"(timeout)", "starting for ever", "deadline"}, 10},
+		"endless":    {"boot", slicesOf(cloud.Again(time.Minute, "starting for ever"), 100), machine.Failed, []string{"(timeout)", "starting for ever", "deadline", "raise --create-timeout"}, 10},
+		"a refusal":  {"boot", slicesOf(cloud.ErrThrottled, 1000), machine.Failed, []string{"(timeout)", "rate limited", "tries failed since", "z/1 is being removed", "--api-rate"}, 20},
 		"scrub":      {"scrub", slicesOf(transient, 100), machine.Idle, nil, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +215,7 @@ func TestFailedCreateIsReplaced(t *testing.T) {
 		r.cloud.script("discard", errors.New("500"), cloud.Again(time.Second, "stopping"))
 		r.must(machine.Create)
 		rec := r.settle(machine.Failed)
-		if !strings.Contains(rec.LastError, "first-contact") {
+		if !strings.Contains(rec.LastError, "first-contact") || !strings.Contains(rec.LastError, "--bootstrap-endpoint") {
 			t.Errorf("last_error %q", rec.LastError)
 		}
 		reason := rec.LastError

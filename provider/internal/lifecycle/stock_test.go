@@ -53,7 +53,8 @@ func TestRefusedTypeIsNotOrderedForAWhile(t *testing.T) {
 				r := stocked(t, 5)
 				r.cloud.script("order", tt.refusal)
 				first := r.create("m1")
-				if first.State != machine.Failed || !strings.Contains(first.LastError, `at step "order"`) {
+				if first.State != machine.Failed || !strings.Contains(first.LastError, `at step "order"`) ||
+					!strings.Contains(first.LastError, "the type is not ordered again before 2000-01-01T00:00:3") {
 					t.Fatalf("%s: %q", first.State, first.LastError)
 				}
 				refusedAt := time.Now()
