@@ -39,6 +39,16 @@ const (
 // CapacityProvider turns quota slots into real hosts and binds them to
 // clusters. The four mutating calls answer at once with the machine in its
 // transitional state; progress is read with Get and List.
+//
+// What a refused mutating call means: INVALID_ARGUMENT, it can never be
+// accepted; FAILED_PRECONDITION, its fencing token is not newer than the last
+// one seen from the shard for the machine, and nothing else; NOT_FOUND, no such
+// machine; ABORTED, another transition is under way; INTERNAL, the machine's
+// state does not allow it; UNIMPLEMENTED, Delete where hosts cannot be given
+// back; PERMISSION_DENIED, the client certificate is another shard's;
+// RESOURCE_EXHAUSTED, too many calls at once; UNAVAILABLE, the verdict could not
+// be made durable. A token that passed is used up also when the call is refused
+// for another reason.
 type CapacityProviderClient interface {
 	// Create turns a SPECULATIVE slot into an IDLE host.
 	Create(ctx context.Context, in *CreateRequest, opts ...grpc.CallOption) (*TransitionAck, error)
@@ -132,6 +142,16 @@ func (c *capacityProviderClient) List(ctx context.Context, in *ListFilter, opts 
 // CapacityProvider turns quota slots into real hosts and binds them to
 // clusters. The four mutating calls answer at once with the machine in its
 // transitional state; progress is read with Get and List.
+//
+// What a refused mutating call means: INVALID_ARGUMENT, it can never be
+// accepted; FAILED_PRECONDITION, its fencing token is not newer than the last
+// one seen from the shard for the machine, and nothing else; NOT_FOUND, no such
+// machine; ABORTED, another transition is under way; INTERNAL, the machine's
+// state does not allow it; UNIMPLEMENTED, Delete where hosts cannot be given
+// back; PERMISSION_DENIED, the client certificate is another shard's;
+// RESOURCE_EXHAUSTED, too many calls at once; UNAVAILABLE, the verdict could not
+// be made durable. A token that passed is used up also when the call is refused
+// for another reason.
 type CapacityProviderServer interface {
 	// Create turns a SPECULATIVE slot into an IDLE host.
 	Create(context.Context, *CreateRequest) (*TransitionAck, error)

@@ -139,7 +139,7 @@ func Decide(cur Record, q Request, rules Rules, now time.Time) Decision {
 	if !q.Fence.Empty() {
 		mark, seen := cur.Marks[q.Fence.Shard]
 		if seen && !mark.Admits(q.Fence) {
-			d.Err = refuse(Stale, "stale fencing token: shard %q sent epoch %d, sequence %d for machine %q, but epoch %d, sequence %d was already accepted",
+			d.Err = refuse(Stale, "stale fencing token: shard %q sent epoch %d, sequence %d for machine %q, but epoch %d, sequence %d was already used; every call needs a token of its own, also the retry of one that was refused",
 				q.Fence.Shard, q.Fence.Epoch, q.Fence.Sequence, q.MachineID, mark.Epoch, mark.Sequence)
 			return d
 		}

@@ -204,7 +204,12 @@ func price(o Offering, types map[string]cloud.Type, eurUSD float64) (*machine.Of
 	default:
 		return nil, fmt.Sprintf("its price is in %q, which cannot be turned into USD", t.Currency)
 	}
-	offer.PricePerHour = t.PricePerHour * rate
+	// To a millionth: no cloud prices finer, and a product of two floats reads
+	// badly. What costs anything stays above 0.
+	offer.PricePerHour = math.Round(t.PricePerHour*rate*1e6) / 1e6
+	if offer.PricePerHour == 0 {
+		offer.PricePerHour = t.PricePerHour * rate
+	}
 	switch usd := offer.PricePerHour; {
 	case math.IsNaN(usd) || math.IsInf(usd, 0) || usd < 0:
 		return nil, fmt.Sprintf("its price, %v %s at %v USD a euro, is no price", t.PricePerHour, t.Currency, eurUSD)
