@@ -173,7 +173,6 @@ func TestFailures(t *testing.T) {
 		"flapping":   {"order", []error{cloud.ErrDenied, cloud.ErrDenied}, machine.Idle, nil, 3},
 		"permission": {"order", []error{cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied, cloud.ErrDenied}, machine.Failed, []string{"(permission)"}, 6},
 		"endless":    {"boot", slicesOf(cloud.Again(time.Minute, "starting for ever"), 100), machine.Failed, []string{"(timeout)", "starting for ever", "deadline", "raise --create-timeout"}, 10},
-		"a refusal":  {"boot", slicesOf(cloud.ErrThrottled, 1000), machine.Failed, []string{"(timeout)", "rate limited", "tries failed since", "z/1 is being removed", "--api-rate"}, 20},
 		"scrub":      {"scrub", slicesOf(transient, 100), machine.Idle, nil, 6},
 	} {
 		t.Run(name, func(t *testing.T) {

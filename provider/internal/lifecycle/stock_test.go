@@ -183,18 +183,23 @@ func TestLastErrorCountsTries(t *testing.T) {
 			}
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
-		synctest.Wait()
-		r.cloud.script("boot", slicesOf(errors.New("HTTP 503"), 1000)...)
-		r.must(machine.Create)
-		rec := r.settle(machine.Failed)
-		for _, want := range []string{"(timeout)", "the deadline passed; last: HTTP 503", "tries failed since 2000-01-01T00:00:00Z", "host z/1 is being removed"} {
-			if !strings.Contains(rec.LastError, want) {
-				t.Errorf("last_error %q does not say %q", rec.LastError, want)
+	for last, remedy := range map[error]string{
+		errors.New("HTTP 503"): "raise --create-timeout",
+		cloud.ErrThrottled:     "--api-rate",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, nil)
+			synctest.Wait()
+			r.cloud.script("boot", slicesOf(last, 1000)...)
+			r.must(machine.Create)
+			rec := r.settle(machine.Failed)
+			for _, want := range []string{"(timeout)", "the deadline passed; last: " + last.Error(), "tries failed since 2000-01-01T00:00:00Z", "host z/1 is being removed", remedy} {
+				if !strings.Contains(rec.LastError, want) {
+					t.Errorf("last_error %q does not say %q", rec.LastError, want)
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // Calls carry the urgency of what they are for.
