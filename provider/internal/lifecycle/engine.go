@@ -134,7 +134,10 @@ type Engine struct {
 	lanes    map[machine.Kind]*lane
 	blobs    map[string]*blobWait
 	awaiting bool
-	began    chan struct{} // closed when calls are admitted for the first time
+	// inventoryFault is why the first inventory failed, in words that continue a
+	// sentence; "" before it was tried.
+	inventoryFault string
+	began          chan struct{} // closed when calls are admitted for the first time
 
 	reconciling sync.Mutex
 	missing     map[string]int // consecutive complete inventories without a machine's host
@@ -246,7 +249,7 @@ func (e *Engine) admits() error {
 	case !e.resumed:
 		return &machine.Error{Code: machine.Unavailable, Text: "the provider is starting or stopping; try again shortly"}
 	case e.awaiting:
-		return &machine.Error{Code: machine.Unavailable, Text: "the state is new and the cloud's inventory has not been read yet; try again shortly"}
+		return &machine.Error{Code: machine.Unavailable, Text: "the state is new and the cloud's inventory has not been read yet" + e.inventoryFault + "; try again shortly"}
 	default:
 		return nil
 	}

@@ -383,7 +383,7 @@ func TestReconcile(t *testing.T) {
 			r.start()
 			time.Sleep(time.Minute)
 			var refused *machine.Error
-			if _, err := r.do(machine.Create, nil); !errors.As(err, &refused) || refused.Code != machine.Unavailable {
+			if _, err := r.do(machine.Create, nil); !errors.As(err, &refused) || refused.Code != machine.Unavailable || !strings.Contains(refused.Text, "(503)") {
 				t.Fatalf("accepted before the inventory was read: %v", err)
 			}
 			r.cloud.edit(func() { r.cloud.listErr = nil })

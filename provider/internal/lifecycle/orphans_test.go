@@ -191,6 +191,7 @@ func TestUnreadableStraysAreNotJudged(t *testing.T) {
 func TestQuietFleetCostsNoReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fleet(t, 200, nil, func(r *rig) {
+			r.cloud.edit(func() { r.cloud.listers = 0 })
 			for n := 1; n <= 200; n++ {
 				r.host(n, machine.Idle, "")
 				ref := fmt.Sprint("z/h", n)

@@ -70,12 +70,16 @@ type pass struct {
 
 // reconcileLoop compares the cloud with the records until ctx ends.
 func (e *Engine) reconcileLoop(ctx context.Context, interval time.Duration) {
-	for ctx.Err() == nil {
+	for failures := 0; ctx.Err() == nil; {
 		pause := interval
 		if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
 			e.o.Log.Error("the cloud's inventory could not be read; nothing is concluded from this pass", telemetry.KeyError, err.Error())
-			if e.admits() != nil {
-				pause = min(firstPause, interval)
+			if e.isAwaiting() {
+				e.mu.Lock()
+				e.inventoryFault = " (" + clip(err.Error(), maxReasonBytes) + ")"
+				e.mu.Unlock()
+				pause = min(firstPause<<min(failures, 4), interval)
+				failures++
 			}
 		}
 		sleep(ctx, pause)
