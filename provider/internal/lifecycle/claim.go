@@ -36,21 +36,23 @@ func claims(rec machine.Record, in cloud.Instance) bool {
 // They can be edited by hand, and what they say would go into records and
 // answers that must be text.
 func garbled(in cloud.Instance) string {
-	bad := func(s string) bool {
-		return len(s) > machine.MaxIDBytes || !utf8.ValidString(s) || slices.ContainsFunc([]rune(s), unicode.IsControl)
-	}
 	switch {
 	case in.MachineID == "":
 		return "they name no machine"
-	case bad(in.MachineID):
+	case noID(in.MachineID):
 		return "no machine can have the id that they name"
-	case bad(in.Cluster):
+	case noID(in.Cluster):
 		return "no cluster can have the id that they name"
-	case bad(in.OperationID):
+	case noID(in.OperationID):
 		return "no operation can have the id that they name"
 	default:
 		return ""
 	}
+}
+
+// noID says that nothing can have the id.
+func noID(s string) bool {
+	return len(s) > machine.MaxIDBytes || !utf8.ValidString(s) || slices.ContainsFunc([]rune(s), unicode.IsControl)
 }
 
 // claim matches instances to records, adopts what has a place, and finds what

@@ -52,8 +52,8 @@ func (e *Engine) sweep(ctx context.Context, p *pass) {
 		if known && claimsStray(rec, s) || p.serves(s) {
 			continue
 		}
-		if s.MachineID == "" {
-			e.o.Log.Error("something carries this provider's tag but names no machine; it is left alone: look at it in the console", telemetry.KeyKind, s.Kind, telemetry.KeyInstance, s.Ref)
+		if s.MachineID == "" || noID(s.MachineID) {
+			e.o.Log.Error("something carries this provider's tag but names no machine that there can be; it is left alone: look at it in the console", telemetry.KeyKind, s.Kind, telemetry.KeyInstance, s.Ref)
 			continue
 		}
 		p.strays = append(p.strays, s)

@@ -62,6 +62,7 @@ func TestStraysThatAreClaimedStay(t *testing.T) {
 			r.stray(cloud.KindVolume, "z/of-server", "m1", "create-0")
 			// Not ours to judge, and busy by the direct read.
 			r.stray(cloud.KindVolume, "z/nameless", "", "")
+			r.stray(cloud.KindVolume, "z/garbled", "m\xff", "old")
 			r.stray(cloud.KindVolume, "z/busy", "m4", "old")
 			r.cloud.edit(func() { r.cloud.busy["z/busy"] = true })
 			// Claimed by nobody.
@@ -84,7 +85,7 @@ func TestStraysThatAreClaimedStay(t *testing.T) {
 			t.Error("an address without a date was not given its time from the first sight")
 		}
 		time.Sleep(time.Hour)
-		want := []string{"z/busy", "z/nameless", "z/of-host", "z/of-host-untold", "z/of-leftover", "z/of-operation", "z/of-server", "z/young"}
+		want := []string{"z/busy", "z/garbled", "z/nameless", "z/of-host", "z/of-host-untold", "z/of-leftover", "z/of-operation", "z/of-server", "z/young"}
 		if diff := cmp.Diff(want, r.cloud.left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
