@@ -64,7 +64,7 @@ func TestStateFileOverLiveServers(t *testing.T) {
 			if err := os.WriteFile(f.state(), damage, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			f.stops(f.launch(), f.state(), "is damaged", "restore a copy of the file, or move it away")
+			f.stops(f.launch(), f.state(), "is damaged", "restore a copy of the file (capacityctl state restore), or move it away")
 			if after, err := os.ReadFile(f.state()); err != nil || !bytes.Equal(after, damage) {
 				t.Errorf("the file was changed: %v", err)
 			}
