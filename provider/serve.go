@@ -97,12 +97,15 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 	timer, tick := time.NewTimer(o.stopTimeout), time.NewTicker(streamLinger)
 	defer timer.Stop()
 	defer tick.Stop()
-	for {
+	for idle := false; ; {
 		select {
 		case <-graceful:
 			return <-served
 		case <-tick.C:
-			if calls.Load() > 0 {
+			// Idle at two looks in a row: a call's answer is still on its way out when
+			// its handler has returned.
+			wasIdle := idle
+			if idle = calls.Load() == 0; !idle || !wasIdle {
 				continue
 			}
 		case <-timer.C:

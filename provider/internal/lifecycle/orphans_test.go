@@ -206,7 +206,8 @@ func TestQuietFleetCostsNoReads(t *testing.T) {
 		})
 		time.Sleep(time.Hour - time.Second)
 		r.cloud.edit(func() {
-			if r.cloud.listers != 120 || len(r.cloud.calls) > 0 {
+			// 60 passes of two lists, and one more if its moment falls to this side.
+			if r.cloud.listers < 120 || r.cloud.listers > 122 || len(r.cloud.calls) > 0 {
 				t.Errorf("%d lists and %d other calls in 60 passes, want 120 and 0", r.cloud.listers, len(r.cloud.calls))
 			}
 		})
