@@ -219,7 +219,7 @@ func Load(args []string, lookup func(string) (string, bool)) (*Config, error) {
 	f := c.flags()
 	f.Usage = func() {} // Main prints its own, and pflag would print another
 	if err := f.Parse(args); err != nil {
-		return nil, err
+		return nil, withForm(err)
 	}
 	f.Visit(func(fl *pflag.Flag) { c.set[fl.Name] = true })
 	var errs []error
@@ -244,6 +244,24 @@ func Load(args []string, lookup func(string) (string, bool)) (*Config, error) {
 		c.UseFake = true
 	}
 	return c, errors.Join(errs...)
+}
+
+// withForm adds to pflag's complaint of a value how such values are written.
+func withForm(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	form := map[string]string{
+		"duration": "a number with its unit, such as 90s, 15m or 1h30m",
+		"bool":     "true or false, after an equals sign",
+		"int":      "a whole number",
+		"float64":  "a number, such as 0.5",
+	}[invalid.GetFlag().Value.Type()]
+	if form == "" {
+		return err
+	}
+	return fmt.Errorf("--%s: %q; want %s", invalid.GetFlag().Name, invalid.GetValue(), form)
 }
 
 // fromEnvironment reads NAME, or the file that NAME_FILE names. Both at once

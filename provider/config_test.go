@@ -59,22 +59,73 @@ func TestValidateJudgesFiles(t *testing.T) {
 		want string
 	}{
 		"offerings":       {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, "[]")}, want: "--offerings: "},
-		"base user data":  {args: []string{"--use-fake-backend", "--base-user-data=" + writeFile(t, "hello")}, want: "user data: base user data: "},
+		"one offering":    {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, `{"offerings": []}`)}, want: "holds one JSON object; want an array of objects"},
+		"folder of state": {args: []string{"--use-fake-backend", "--state=/no/such/folder/x.db"}, want: "--state: its folder: stat /no/such/folder: "},
+		"state a folder":  {args: []string{"--use-fake-backend", "--state=/tmp"}, want: "--state: /tmp is not a regular file"},
+		"API URL": {
+			args: []string{"--api-url=nonsense"},
+			vars: map[string]string{"SCW_ACCESS_KEY": "SCW00000000000000000", "SCW_SECRET_KEY": "11111111-1111-1111-1111-111111111111", "SCW_DEFAULT_PROJECT_ID": "11111111-1111-1111-1111-111111111111"},
+			want: `--api-url (SCW_API_URL): "nonsense"`,
+		},
+		"base user data":  {args: []string{"--use-fake-backend", "--base-user-data=" + writeFile(t, "hello")}, want: "  user data: base user data: "},
 		"log level":       {args: []string{"--use-fake-backend", "--log-level=loud"}, want: `log level: "loud" is unknown`},
 		"CA without pair": {args: []string{"--use-fake-backend", "--bootstrap-ca=/ca.pem"}, want: "--bootstrap-ca: set without"},
-		"form of the key": {
-			vars: map[string]string{"SCW_ACCESS_KEY": "SCW00000000000000000", "SCW_SECRET_KEY": "quoted-secret", "SCW_DEFAULT_PROJECT_ID": "11111111-1111-1111-1111-111111111111"},
-			want: "invalid secret key format '<secret key>'",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := Load(c.args, lookupIn(c.vars))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := cfg.Validate(); err == nil || !strings.Contains("  "+err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// Each credential is judged, and none is quoted: a secret may be in the wrong
+// place.
+func TestValidateJudgesTheFormOfCredentials(t *testing.T) {
+	const secret = "secret-in-the-wrong-place"
+	cfg, err := Load(nil, lookupIn(map[string]string{
+		"SCW_ACCESS_KEY": secret, "SCW_SECRET_KEY": secret, "SCW_DEFAULT_PROJECT_ID": secret,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdict := cfg.Validate().Error()
+	for _, want := range []string{
+		"--access-key (SCW_ACCESS_KEY): 25 characters of another form; want SCW and 17 more of A-Z and 0-9",
+		"--secret-key (SCW_SECRET_KEY): 25 characters of another form; want a UUID",
+		"--project-id (SCW_DEFAULT_PROJECT_ID): 25 characters of another form; want a UUID",
+	} {
+		if !strings.Contains(verdict, want) {
+			t.Errorf("%s\nwant %q", verdict, want)
+		}
+	}
+	if strings.Contains(verdict, secret) {
+		t.Errorf("a credential is quoted: %s", verdict)
+	}
+}
+
+func TestUnreadableValuesNameTheirForm(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--create-timeout=5": `--create-timeout: "5"; want a number with its unit, such as 90s`,
+		"--seed-count=many":  `--seed-count: "many"; want a whole number`,
+		"--eur-usd=1,1":      `--eur-usd: "1,1"; want a number, such as 0.5`,
+		"--reflection=off":   `--reflection: "off"; want true or false`,
+	} {
+		if _, err := Load([]string{arg}, lookupIn(nil)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", arg, err, want)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"version", "--version"} {
+		var out, errs strings.Builder
+		if code := Main("v1.2.3", []string{arg}, &out, &errs); code != exitOK || !strings.HasPrefix(out.String(), "scaleway v1.2.3 (go") {
+			t.Errorf("%s: exit code %d, %q %q", arg, code, &out, &errs)
+		}
 	}
 }

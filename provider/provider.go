@@ -361,7 +361,7 @@ func openChannel(ctx context.Context, cfg *Config, fake *fakeWorld) (*channelFro
 		}
 	}
 	if err := cloudinit.Check(f.params); err != nil {
-		return nil, errors.Join(fmt.Errorf("user data: %w", err), f.listener.Close())
+		return nil, errors.Join(err, f.listener.Close())
 	}
 	return f, nil
 }

@@ -52,7 +52,11 @@ func (s *slotSource) seed(ctx context.Context) error {
 		return s.fitter.Fit(reading, o.CommercialType, o.Options)
 	})
 	for _, p := range problems {
-		s.log.Error("offering with a problem", "left_out", p.LeftOut, telemetry.KeyError, p.String())
+		level := slog.LevelError
+		if p.LeftOut == 0 {
+			level = slog.LevelWarn // what it asks for is offered all the same
+		}
+		s.log.Log(ctx, level, "offering with a problem", "left_out", p.LeftOut, telemetry.KeyError, p.String())
 	}
 	if len(slots) > maxSlots {
 		return fmt.Errorf("--offerings: %d slots in all, the limit is %d", len(slots), maxSlots)

@@ -4,13 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
@@ -32,6 +37,9 @@ var (
 	// zoneName is what the SDK accepts as a zone. Zones are not looked up in its
 	// list, which lags behind the zones that open.
 	zoneName = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}-[0-9]{1,2}$`)
+	// The forms without which the SDK makes no client.
+	accessKeyForm = regexp.MustCompile(`^SCW[A-Z0-9]{17}$`)
+	uuidForm      = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 )
 
 // Validate judges the configuration and reports every fault at once. It reads
@@ -55,6 +63,9 @@ func (c *Config) Validate() error {
 		fault("--admin-socket: set without --state; it serves copies of the state file")
 	case n > maxSocketPath:
 		fault("--admin-socket: the path has %d bytes, the limit is %d", n, maxSocketPath)
+	}
+	if err := checkStatePlace(c.State); err != nil {
+		errs = append(errs, err)
 	}
 	if !providerName.MatchString(c.Provider) {
 		fault("--provider: %q: want 1 to 40 of a-z, 0-9 and -, neither first nor last a -", c.Provider)
@@ -140,23 +151,31 @@ func (c *Config) validateCredentials() error {
 		return nil
 	}
 	var errs []error
-	missing := func(flag, variable string) {
-		if c.unread[flag] {
-			return // said already, and why
+	for _, k := range []struct {
+		flag, variable, value string
+		form                  *regexp.Regexp
+		want                  string
+	}{
+		{"access-key", "SCW_ACCESS_KEY", c.AccessKey, accessKeyForm, "SCW and 17 more of A-Z and 0-9"},
+		{"secret-key", "SCW_SECRET_KEY", c.SecretKey, uuidForm, "a UUID"},
+		{"project-id", "SCW_DEFAULT_PROJECT_ID", c.ProjectID, uuidForm, "a UUID"},
+	} {
+		switch {
+		case c.unread[k.flag]: // said already, and why
+		case k.value == "":
+			errs = append(errs, fmt.Errorf("--%s: missing; set %s (or %s_FILE), or use --use-fake-backend for a trial without Scaleway", k.flag, k.variable, k.variable))
+		case !k.form.MatchString(k.value):
+			// None is quoted: a secret may have been put where another belongs.
+			errs = append(errs, fmt.Errorf("--%s (%s): %d characters of another form; want %s", k.flag, k.variable, utf8.RuneCountInString(k.value), k.want))
 		}
-		errs = append(errs, fmt.Errorf("--%s: missing; set %s (or %s_FILE), or use --use-fake-backend for a trial without Scaleway", flag, variable, variable))
 	}
-	if c.AccessKey == "" {
-		missing("access-key", "SCW_ACCESS_KEY")
-	}
-	if c.SecretKey == "" {
-		missing("secret-key", "SCW_SECRET_KEY")
-	}
-	if c.ProjectID == "" {
-		missing("project-id", "SCW_DEFAULT_PROJECT_ID")
+	if c.APIURL != "" && !c.unread["api-url"] {
+		if u, err := url.Parse(c.APIURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+			errs = append(errs, fmt.Errorf("--api-url (SCW_API_URL): %q is not an https URL with a host", c.APIURL))
+		}
 	}
 	if len(errs) == 0 && len(c.unread) == 0 && zoneName.MatchString(c.Zone) {
-		// The client looks at their form; it makes no call.
+		// Whatever else the client may not like; it makes no call.
 		if _, err := scaleway.NewClient(c.credentials()); err != nil {
 			errs = append(errs, err)
 		}
@@ -230,7 +249,33 @@ func (c *Config) validateUserData(caPEM string) error {
 		return nil // their faults are reported by their own checks
 	}
 	if err := cloudinit.Check(params); err != nil {
-		return fmt.Errorf("user data: %w", err)
+		return err
+	}
+	return nil
+}
+
+// checkStatePlace judges where the state file is or will be. Its folder must be
+// writable even if it is there: locks apart, an upgrade puts a copy beside it.
+func checkStatePlace(path string) error {
+	if path == "" {
+		return nil
+	}
+	dir := filepath.Dir(path)
+	switch info, err := os.Stat(dir); {
+	case err != nil:
+		return fmt.Errorf("--state: its folder: %w; make it, for the provider's user", err)
+	case !info.IsDir():
+		return fmt.Errorf("--state: %s is not a folder", dir)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("--state: the folder %s is not writable for this user: %w", dir, err)
+	}
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist): // it will be made
+	case err != nil:
+		return fmt.Errorf("--state: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("--state: %s is not a regular file", path)
 	}
 	return nil
 }

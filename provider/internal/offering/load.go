@@ -21,19 +21,19 @@ import (
 func Load(path string, rules Rules) ([]Offering, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("offerings: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("offerings: %w", err)
+		return nil, err
 	}
 	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("offerings: %s is larger than %d bytes, the limit", path, MaxFileBytes)
+		return nil, fmt.Errorf("%s: larger than %d bytes, the limit", path, MaxFileBytes)
 	}
 	list, err := parse(data, rules)
 	if err != nil {
-		return nil, fmt.Errorf("offerings: %s:\n%w", path, err)
+		return nil, fmt.Errorf("%s:\n%w", path, err)
 	}
 	return list, nil
 }
@@ -45,6 +45,9 @@ func parse(data []byte, rules Rules) ([]Offering, error) {
 	var entries []json.RawMessage
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&entries); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return nil, fmt.Errorf("holds one JSON %s; want an array of objects: [{\"commercial_type\": …}]", wrong.Value)
+		}
 		return nil, fmt.Errorf("not a JSON array of objects: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {

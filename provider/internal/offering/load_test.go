@@ -109,7 +109,7 @@ func TestLoadRefusesWholeFiles(t *testing.T) {
 		"empty":          {"", "not a JSON array"},
 		"no offering":    {"[]", "no offering"},
 		"null":           {"null", "no offering"},
-		"object":         {`{"offerings": []}`, "not a JSON array"},
+		"object":         {`{"offerings": []}`, "holds one JSON object; want an array"},
 		"trailing":       {`[{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 1}] []`, "something follows"},
 		"not UTF-8":      {"[{\"commercial_type\": \"\xff\"}]", "UTF-8"},
 		"too many slots": {"[" + strings.Join(many, ",") + "]", "add up to 120000, the limit is 100000"},
