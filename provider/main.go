@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -27,13 +29,16 @@ const (
 // program's name.
 func Main(version string, args []string, stdout, stderr io.Writer) int {
 	command := "serve"
-	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
+	switch {
+	case slices.Contains(args, "--version"):
+		command = "version"
+	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		command, args = args[0], args[1:]
 	}
 	switch command {
 	case "serve", checkCommand:
 	case "version":
-		fmt.Fprintln(stdout, version)
+		fmt.Fprintf(stdout, "scaleway %s (%s)\n", version, runtime.Version())
 		return exitOK
 	case "help":
 		usage(stdout)
@@ -110,7 +115,7 @@ Usage:
   scaleway [serve] [flags]       run the provider
   scaleway check-config [flags]  judge flags, environment and files without serving;
                                  with --live, ask Scaleway too
-  scaleway version
+  scaleway version               or --version
 
 Try it without an account:
   scaleway --use-fake-backend --provider=trial

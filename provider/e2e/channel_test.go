@@ -166,7 +166,7 @@ func TestRealBackend(t *testing.T) {
 	create := p.must("Create", ids[0], token{"s", 1, 1}, unspecified)
 	var server string
 	await(t, "a server that booted", func() bool {
-		m := regexp.MustCompile(`level=INFO msg=server id=(\S+) .*state=running`).FindStringSubmatch(cloud.text())
+		m := regexp.MustCompile(`level=INFO msg="server state" id=(\S+) .*state=running`).FindStringSubmatch(cloud.text())
 		if m != nil {
 			server = m[1]
 		}

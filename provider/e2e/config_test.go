@@ -94,7 +94,7 @@ func TestCommands(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		"version":             {[]string{"version"}, 0, "dev", ""},
+		"version":             {[]string{"version"}, 0, "scaleway dev (go", ""},
 		"help":                {[]string{"--help"}, 0, "--use-fake-backend", ""},
 		"help as a command":   {[]string{"help"}, 0, "--use-fake-backend", ""},
 		"help of a command":   {[]string{"check-config", "--help"}, 0, "--use-fake-backend", ""},

@@ -108,7 +108,7 @@ func TestProxy(t *testing.T) {
 }
 
 func TestVersionAndHelp(t *testing.T) {
-	for arg, want := range map[string]string{"version": "1.2.3", "--help": "Usage:", "help": "--config"} {
+	for arg, want := range map[string]string{"version": "bigfleet-agent 1.2.3 (go", "--version": "bigfleet-agent 1.2.3 (go", "--help": "Usage:", "help": "--config"} {
 		out, err := exec.Command(binary, arg).Output()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v, %s", arg, err, out)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -44,6 +45,7 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	flags.SetOutput(io.Discard) // errors are printed below, once
 	config := flags.String("config", agent.DefaultConfigPath, "configuration file, readable by its owner alone")
 	debug := flags.Bool("debug", false, "log at debug level")
+	showVersion := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
 	help := usage + flags.FlagUsages()
 	if errors.Is(err, pflag.ErrHelp) {
@@ -59,6 +61,9 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	if err != nil {
 		return usageFault(stderr, err)
 	}
+	if *showVersion {
+		name = "version"
+	}
 	switch name {
 	case "run":
 		err = run(ctx, *config, version, *debug, stderr)
@@ -67,7 +72,7 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	case "check":
 		err = check(ctx, *config, version, stdout)
 	case "version":
-		return printed(fmt.Fprintln(stdout, "bigfleet-agent", version))
+		return printed(fmt.Fprintf(stdout, "bigfleet-agent %s (%s)\n", version, runtime.Version()))
 	case "help":
 		return printed(fmt.Fprint(stdout, help))
 	default:

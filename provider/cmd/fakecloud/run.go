@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"time"
 
@@ -42,10 +43,16 @@ Flags:
 // drainTime bounds how long open requests may take to finish at the end.
 const drainTime = 5 * time.Second
 
+// usageError is a command line that cannot be used.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
 // run serves until ctx is done, then lets open requests finish.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := pflag.NewFlagSet("fakecloud", pflag.ContinueOnError)
-	flags.SetOutput(stdout)
+	flags.SetOutput(io.Discard) // main prints what is wrong, once
 	flags.SortFlags = false
 	addr := flags.String("addr", "127.0.0.1:8042", "`host:port` to listen on; port 0 picks a free one")
 	metadataAddr := flags.String("metadata-addr", "", "`host:port` of the metadata service that guests ask, port 0 picks a free one (default: none)")
@@ -54,18 +61,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	hostsDir := flags.String("hosts-dir", "", "`folder` for the trees of --hosts=process (default: a temporary one)")
 	agent := flags.String("agent", "", "`path` of bigfleet-agent for --hosts=process (default: beside this program)")
 	verbose := flags.BoolP("verbose", "v", false, "log every request, not only what becomes of servers")
-	flags.Usage = func() { _, _ = fmt.Fprint(stdout, usage, flags.FlagUsages()) }
-	switch err := flags.Parse(args); {
+	showVersion := flags.Bool("version", false, "print the version")
+	err := flags.Parse(args)
+	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		return nil
-	case err != nil:
+		_, err := fmt.Fprint(stdout, usage, flags.FlagUsages())
 		return err
-	case flags.NArg() > 0:
-		return fmt.Errorf("argument %q: fakecloud takes flags only, see --help", flags.Arg(0))
-	case !slices.Contains(host.Modes(), host.Mode(*mode)):
-		return fmt.Errorf("--hosts %q: want one of %q", *mode, host.Modes())
-	case *scale < 0 || math.IsNaN(*scale) || math.IsInf(*scale, 0):
-		return fmt.Errorf("--scale %g: must be a number of at least 0", *scale)
+	case err != nil:
+		return &usageError{err}
+	case *showVersion:
+		_, err := fmt.Fprintf(stdout, "fakecloud %s (%s)\n", version, runtime.Version())
+		return err
+	}
+	var faults []error
+	if flags.NArg() > 0 {
+		faults = append(faults, fmt.Errorf("argument %q: fakecloud takes flags only", flags.Arg(0)))
+	}
+	if !slices.Contains(host.Modes(), host.Mode(*mode)) {
+		faults = append(faults, fmt.Errorf("--hosts: %q is unknown, want one of %q", *mode, host.Modes()))
+	}
+	if *scale < 0 || math.IsNaN(*scale) || math.IsInf(*scale, 0) {
+		faults = append(faults, fmt.Errorf("--scale: %g, want a number of at least 0", *scale))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return &usageError{err}
 	}
 
 	level := slog.LevelInfo

@@ -92,12 +92,13 @@ func TestArguments(t *testing.T) {
 	}{
 		{[]string{"--help"}, ""},
 		{[]string{"extra"}, `"extra"`},
-		{[]string{"--hosts", "cattle"}, `--hosts "cattle"`},
-		{[]string{"--scale", "-1"}, "--scale -1"},
-		{[]string{"--scale", "NaN"}, "--scale NaN"},
+		{[]string{"--hosts", "cattle"}, `--hosts: "cattle"`},
+		{[]string{"--scale", "-1"}, "--scale: -1"},
+		{[]string{"--scale", "NaN"}, "--scale: NaN"},
 		{[]string{"--addr", "nowhere"}, "--addr"},
 		{[]string{"--addr", "127.0.0.1:0", "--metadata-addr", "nowhere"}, "--metadata-addr"},
 		{[]string{"--flag"}, "--flag"},
+		{[]string{"--hosts", "cattle", "--scale", "-2"}, "--scale: -2"},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), tt.args, &out, io.Discard)

@@ -166,7 +166,7 @@ func (c *Cloud) proceed(s *server, o Outcome, phases ...phase) {
 
 func (c *Cloud) enter(s *server, state, detail string) {
 	s.state, s.detail, s.modified = state, detail, time.Now()
-	c.log.Info("server", "id", s.id, "name", s.name, "state", state, "detail", detail)
+	c.log.Info("server state", "id", s.id, "name", s.name, "state", state, "detail", detail)
 }
 
 func (c *Cloud) powerOn(s *server, o Outcome) error {
