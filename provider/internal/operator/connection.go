@@ -5,8 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -30,20 +33,62 @@ type connection struct {
 	ca, cert, key string
 	serverName    string
 	insecure      bool
+
+	flags *pflag.FlagSet // that declare has added to
 }
+
+// environmentPrefix and a flag's name in capitals are the variable that is read
+// when the flag is not given.
+const environmentPrefix = "CAPACITYCTL_"
+
+// secure are the flags that --insecure contradicts.
+var secure = []string{"tls-ca", "tls-cert", "tls-key", "tls-server-name"}
 
 func (c *connection) declare(f *pflag.FlagSet) {
-	f.StringVar(&c.addr, "addr", "127.0.0.1:9000", "`address` of the provider's gRPC port")
-	f.StringVar(&c.ca, "tls-ca", "", "PEM `file`: the CA that the provider's certificate must chain to (default: the system's)")
-	f.StringVar(&c.cert, "tls-cert", "", "PEM `file`: the certificate to present (mTLS)")
-	f.StringVar(&c.key, "tls-key", "", "PEM `file`: its key")
-	f.StringVar(&c.serverName, "tls-server-name", "", "`name` in the provider's certificate, where it differs from --addr")
-	f.BoolVar(&c.insecure, "insecure", false, "plaintext, for a provider without --tls-cert")
+	c.flags = f
+	f.StringVar(&c.addr, "addr", "127.0.0.1:9000", "`address` of the provider's gRPC port (env CAPACITYCTL_ADDR)")
+	f.StringVar(&c.ca, "tls-ca", "", "PEM `file`: the CA that the provider's certificate must chain to (default: the system's; env CAPACITYCTL_TLS_CA)")
+	f.StringVar(&c.cert, "tls-cert", "", "PEM `file`: the certificate to present (mTLS; env CAPACITYCTL_TLS_CERT)")
+	f.StringVar(&c.key, "tls-key", "", "PEM `file`: its key (env CAPACITYCTL_TLS_KEY)")
+	f.StringVar(&c.serverName, "tls-server-name", "", "`name` in the provider's certificate, where it differs from --addr (env CAPACITYCTL_TLS_SERVER_NAME)")
+	f.BoolVar(&c.insecure, "insecure", false, "plaintext, for a provider without --tls-cert (env CAPACITYCTL_INSECURE)")
 }
 
-// check judges the flags and reports every fault at once.
-func (c *connection) check() error {
+// fromEnvironment sets the flags that were not given. What contradicts a given
+// flag is left out: the environment speaks of the usual provider, the command
+// line of this one.
+func (c *connection) fromEnvironment() error {
+	given := func(name string) bool { return c.flags.Changed(name) }
+	names := []string{"addr"}
+	if !given("insecure") || !c.insecure {
+		names = append(names, secure...)
+	}
+	if !slices.ContainsFunc(secure, given) && !given("insecure") {
+		names = append(names, "insecure")
+	}
 	var errs []error
+	values := map[string]string{}
+	for _, name := range names {
+		if value := os.Getenv(variable(name)); value != "" && !given(name) {
+			values[name] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := c.flags.Set(name, values[name]); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %q; want what --%s takes", variable(name), values[name], name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func variable(flag string) string {
+	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// check reads the environment for what the flags left out, judges both, and
+// reports every fault at once.
+func (c *connection) check() error {
+	errs := []error{c.fromEnvironment()}
 	if _, _, err := net.SplitHostPort(c.addr); err != nil {
 		errs = append(errs, fmt.Errorf("--addr: %q is not host:port, such as 127.0.0.1:9000", c.addr))
 	}

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +39,9 @@ func TestConnections(t *testing.T) {
 	plain := serve(t, s, nil)
 	secure := serve(t, s, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}})
 	mutual := serve(t, s, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
+	metrics := httptest.NewServer(http.NotFoundHandler())
+	defer metrics.Close()
+	httpAddr := metrics.Listener.Addr().String()
 	noPEM := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(noPEM, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
@@ -52,6 +57,8 @@ func TestConnections(t *testing.T) {
 		"nobody listens":        {[]string{"--addr=" + freePort(t), "--insecure"}, "Is the provider running"},
 		"TLS to plaintext":      {[]string{"--addr=" + plain, "--tls-ca=" + cert}, "Give --insecure"},
 		"plaintext to TLS":      {[]string{"--addr=" + secure, "--insecure"}, "Leave --insecure out"},
+		"plaintext to metrics":  {[]string{"--addr=" + httpAddr, "--insecure"}, "--metrics-addr"},
+		"TLS to metrics":        {[]string{"--addr=" + httpAddr}, "--metrics-addr"},
 		"another CA":            {[]string{"--addr=" + secure, "--tls-ca=" + otherCert, name}, "with --tls-ca"},
 		"the system's CAs":      {[]string{"--addr=" + secure, name}, "with --tls-ca"},
 		"another name":          {[]string{"--addr=" + secure, "--tls-ca=" + cert}, "--tls-server-name"},
@@ -73,6 +80,40 @@ func TestConnections(t *testing.T) {
 				t.Errorf("exit code %d, want %q in:\n%s", code, tt.want, stderr)
 			}
 			t.Log(stderr)
+		})
+	}
+}
+
+// The environment stands for flags that were not given, and gives way to those
+// that were.
+func TestConnectionFromTheEnvironment(t *testing.T) {
+	s := &scripted{machines: []*pb.Machine{{Id: "m-1"}}}
+	pair, cert, _ := certificate(t, "provider.example")
+	plain := serve(t, s, nil)
+	secure := serve(t, s, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}})
+	toPlain := map[string]string{"CAPACITYCTL_ADDR": plain, "CAPACITYCTL_INSECURE": "true"}
+	toSecure := map[string]string{"CAPACITYCTL_ADDR": secure, "CAPACITYCTL_TLS_CA": cert, "CAPACITYCTL_TLS_SERVER_NAME": "provider.example"}
+	for what, tt := range map[string]struct {
+		vars map[string]string
+		args []string
+		code int
+		want string
+	}{
+		"plaintext":               {toPlain, nil, exitOK, "m-1"},
+		"TLS":                     {toSecure, nil, exitOK, "m-1"},
+		"plaintext despite TLS":   {toSecure, []string{"--addr=" + plain, "--insecure"}, exitOK, "m-1"},
+		"TLS despite plaintext":   {toPlain, []string{"--addr=" + secure, "--tls-ca=" + cert, "--tls-server-name=provider.example"}, exitOK, "m-1"},
+		"faults name a variable":  {map[string]string{"CAPACITYCTL_INSECURE": "perhaps"}, nil, exitUsage, `CAPACITYCTL_INSECURE: "perhaps"`},
+		"contradicting variables": {map[string]string{"CAPACITYCTL_INSECURE": "true", "CAPACITYCTL_TLS_CA": cert}, nil, exitUsage, "--insecure: contradicts"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for name, value := range tt.vars {
+				t.Setenv(name, value)
+			}
+			code, stdout, stderr := capacityctl(append([]string{"list"}, tt.args...)...)
+			if code != tt.code || !strings.Contains(stdout+stderr, tt.want) {
+				t.Errorf("exit code %d, want %d and %q in:\n%s%s", code, tt.code, tt.want, stdout, stderr)
+			}
 		})
 	}
 }

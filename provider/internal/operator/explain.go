@@ -89,8 +89,10 @@ func (c *connection) unreachable(text string) string {
 		return "Nothing listens on " + c.addr + ". Is the provider running, and is this its --addr?"
 	case has("no such host", "i/o timeout", "no route to host", "network is unreachable"):
 		return "The host of " + c.addr + " cannot be reached. Check --addr and the network."
+	case has("HTTP/1.1 header"):
+		return c.addr + " speaks HTTP/1, not gRPC: most likely it is the provider's --metrics-addr. Give its --addr, port 9000 unless it was changed."
 	case has("first record does not look like a TLS handshake"):
-		return "The provider speaks plaintext on " + c.addr + ". Give --insecure, or start it with --tls-cert and --tls-key."
+		return "The provider speaks plaintext on " + c.addr + ". Give --insecure, or start it with --tls-cert and --tls-key. Or this is its --metrics-addr: give its --addr, port 9000 unless it was changed."
 	case has("signed by unknown authority", "not trusted", "certificate is not standards compliant"):
 		return "The provider's certificate does not chain to a CA that is trusted here. Give its CA with --tls-ca."
 	case has("certificate is valid for", "doesn't contain any IP SANs", "not valid for any names"):

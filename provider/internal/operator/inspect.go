@@ -20,8 +20,9 @@ import (
 var inspectCommand = command{
 	name: "state inspect", args: "FILE [flags]", summary: "Show what a state file holds",
 	details: `
-No provider may run on the file; of a running one, inspect a backup. It shows no
-secret: of a bootstrap blob only the size, and it is encrypted at that.
+FILE is what the provider's --state names, or a copy of it. No provider may run
+on it; of a running one, inspect a backup. It shows no secret: of a bootstrap
+blob only the size, and it is encrypted at that.
 `,
 	setup: func(f *pflag.FlagSet) runner {
 		var out format

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -73,7 +75,11 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 		usage(stdout)
 		return exitOK
 	case "version", "--version":
-		fmt.Fprintln(stdout, version)
+		fmt.Fprintf(stdout, "capacityctl %s (%s)\n", version, runtime.Version())
+		return exitOK
+	}
+	if isGroup(args[0]) && len(args) > 1 && slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
+		usageOf(stdout, args[0])
 		return exitOK
 	}
 	c, rest, err := find(args)
@@ -95,18 +101,25 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 
 // find takes the command's name off the arguments.
 func find(args []string) (command, []string, error) {
-	group := false
 	for _, c := range commands() {
 		words := strings.Fields(c.name)
 		if len(args) >= len(words) && strings.Join(args[:len(words)], " ") == c.name {
 			return c, args[len(words):], nil
 		}
-		group = group || len(words) > 1 && words[0] == args[0]
 	}
-	if group {
-		return command{}, nil, misused(fmt.Errorf("%s is followed by inspect, check, backup or restore", args[0]))
+	switch {
+	case isGroup(args[0]):
+		return command{name: args[0]}, nil, misused(fmt.Errorf("%s is followed by inspect, check, backup or restore", args[0]))
+	case strings.HasPrefix(args[0], "-"):
+		return command{}, nil, misused(fmt.Errorf("%s stands before the command; flags go behind it: capacityctl COMMAND %s", args[0], args[0]))
+	default:
+		return command{}, nil, misused(fmt.Errorf("unknown command %q", args[0]))
 	}
-	return command{}, nil, misused(fmt.Errorf("unknown command %q", args[0]))
+}
+
+// isGroup tells whether commands of two words begin with this one.
+func isGroup(word string) bool {
+	return slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, word+" ") })
 }
 
 func (c command) run(s streams, args []string) error {
@@ -128,12 +141,27 @@ func (c command) run(s streams, args []string) error {
 	return run(ctx, s, f.Args())
 }
 
+// usageOf lists the commands of a group.
+func usageOf(w io.Writer, group string) {
+	fmt.Fprint(w, "Usage:\n")
+	for _, c := range commands() {
+		if strings.HasPrefix(c.name, group+" ") {
+			fmt.Fprintf(w, "  capacityctl %-14s  %s\n", c.name, c.summary)
+		}
+	}
+	fmt.Fprint(w, "\nEach has a --help.\n")
+}
+
 func usage(w io.Writer) {
 	fmt.Fprint(w, "The operator's command line of a BigFleet capacity provider.\n\nUsage:\n")
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  capacityctl %-14s  %s\n", c.name, c.summary)
 	}
 	fmt.Fprint(w, `  capacityctl version
+
+Flags go behind the command. Those of the connection can be set in the
+environment: CAPACITYCTL_ADDR for --addr, CAPACITYCTL_TLS_CA, _TLS_CERT,
+_TLS_KEY, _TLS_SERVER_NAME and _INSECURE for theirs; a flag wins.
 
 Each has a --help. Exit codes: 0 done, 1 not done, 2 the command line cannot be
 used.

@@ -20,8 +20,16 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s --help: exit code %d, %q, %q", c.name, code, help, stderr)
 		}
 	}
-	if code, out, _ := capacityctl("version"); code != exitOK || out != "test\n" {
-		t.Errorf("version: %d, %q", code, out)
+	for _, arg := range []string{"version", "--version"} {
+		if code, out, _ := capacityctl(arg); code != exitOK || !strings.HasPrefix(out, "capacityctl test (go") {
+			t.Errorf("%s: %d, %q", arg, code, out)
+		}
+	}
+	for _, arg := range []string{"help", "--help", "-h"} {
+		code, out, stderr := capacityctl("state", arg)
+		if code != exitOK || stderr != "" || !strings.Contains(out, "capacityctl state restore") || strings.Contains(out, "capacityctl list") {
+			t.Errorf("state %s: %d, %q, %q", arg, code, out, stderr)
+		}
 	}
 }
 
@@ -31,6 +39,7 @@ func TestMisuse(t *testing.T) {
 		"lost":                       {`unknown command "lost"`},
 		"state":                      {"inspect, check, backup or restore"},
 		"state mend x":               {"inspect, check, backup or restore"},
+		"--insecure list":            {"--insecure stands before the command", "capacityctl COMMAND --insecure"},
 		"list --sort=size":           {"--sort", `"size"`, "price"},
 		"list --state=up,idle":       {"--state", `"up"`, "SPECULATIVE"},
 		"list -o yaml surplus":       {"--output", `"yaml"`, `"surplus"`},

@@ -17,7 +17,11 @@ import (
 
 var checkCommand = command{
 	name: "state check", args: "FILE", summary: "Verify a state file as the provider does at its start",
-	details: "\nIt checks the structure of the file and every record. Exit code 1 and one line\nthat names the damage and the way out if the provider would refuse it.\n",
+	details: `
+FILE is what the provider's --state names, or a copy of it. No provider may run
+on it. It checks the structure of the file and every record. Exit code 1 and one
+line that names the damage and the way out if the provider would refuse it.
+`,
 	setup: func(*pflag.FlagSet) runner {
 		return func(_ context.Context, s streams, args []string) error {
 			if err := misused(wantArgs(args, "a state file")); err != nil {
@@ -56,9 +60,10 @@ func brief(c *store.Contents) string {
 var backupCommand = command{
 	name: "state backup", args: "FILE DEST | --socket PATH DEST", summary: "Make a verified copy of a state file",
 	details: `
-With FILE, no provider may run on it. With --socket, the running provider makes
-the copy, without a pause; it needs --admin-socket, and you need to be root or
-the provider's user. DEST must not exist, and appears only once it was verified.
+FILE is what the provider's --state names; no provider may run on it. With
+--socket, the running provider makes the copy, without a pause; it needs
+--admin-socket, and you need to be root or the provider's user. DEST must not
+exist, and appears only once it was verified.
 `,
 	setup: func(f *pflag.FlagSet) runner {
 		socket := f.String("socket", "", "the provider's --admin-socket `path`")

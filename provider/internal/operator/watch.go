@@ -23,7 +23,9 @@ var watchCommand = command{
 	details: `
 Each line is one change: the time, the machine, its state and what else is new.
 It asks for what has changed since the last revision; a provider that restarts
-is waited for. The JSON is one object a line: time and machine, or time and gone.
+is waited for. A state that is passed between two questions is not seen: give a
+shorter --interval, or read the provider's log, which has them all. The JSON is
+one object a line: time and machine, or time and gone.
 `,
 	setup: func(f *pflag.FlagSet) runner {
 		var (
