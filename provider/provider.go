@@ -180,6 +180,9 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			return err
 		}
 	}
+	if params.Endpoint == fakeEndpoint {
+		log.Info("the endpoint's name is known to the fake's own hosts alone", "endpoint", params.Endpoint, "listen", front.listener.Addr().String())
+	}
 	log.Info("serving", "grpc", grpcListener.Addr().String(), "metrics", addrOf(metricsListener), "endpoint", params.Endpoint,
 		"machines", st.Size())
 
@@ -194,6 +197,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			select {
 			case <-engine.Began():
 			case <-time.After(startWait):
+				log.Warn("the cloud's inventory could not be read yet: machines are shown, and calls that change them are refused until it was")
 			case <-ctx.Done():
 				return grpcListener.Close()
 			}
@@ -207,6 +211,15 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		}},
 		{"lifecycle", func(ctx context.Context) error { return engine.Run(ctx, cfg.ReconcileInterval) }},
 		{"prices", func(ctx context.Context) error { return slots.refresh(ctx, cfg.PriceRefresh) }},
+		{"readiness", func(ctx context.Context) error {
+			select {
+			case <-engine.Began():
+				log.Info("ready: calls are accepted")
+				<-ctx.Done()
+			case <-ctx.Done():
+			}
+			return nil
+		}},
 		{"store", func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
