@@ -65,7 +65,7 @@ func (p *play) audit(ctx context.Context) (string, error) {
 		return "", err
 	}
 	p.screen.say("no secret and no join script in the logs and the state file")
-	return fmt.Sprintf("0 servers, 0 volumes, 0 addresses, 0 host processes; %d free slots", len(list.GetMachines())), nil
+	return "0 servers, 0 volumes, 0 addresses, 0 host processes; " + number(len(list.GetMachines()), "free slot"), nil
 }
 
 // searchFor returns an error if the logs or the state file hold one of the

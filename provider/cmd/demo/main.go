@@ -9,21 +9,43 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 )
 
+// version is set by the linker.
+var version = "dev"
+
+// The programs are told to stop when the thread that started them dies: it must
+// be the main one, which lives as long as the process.
+func init() { runtime.LockOSThread() }
+
 func main() {
-	o := options{out: os.Stdout}
+	o := options{out: os.Stdout, errs: os.Stderr}
 	flag.StringVar(&o.bin, "bin", "", "folder that holds scaleway, fakecloud and bigfleet-agent (default: this program's own)")
 	flag.IntVar(&o.machines, "machines", 5, "how many machines play, 1 to 20")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with logs, state file and certificates")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "how long the play may take")
-	flag.Parse()
+	showVersion := flag.Bool("version", false, "print the version")
+	flag.Parse() // exits with 2 for a flag that it cannot read
+	if *showVersion {
+		fmt.Printf("demo %s (%s)\n", version, runtime.Version())
+		return
+	}
+	if err := o.check(flag.Args()); err != nil {
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		os.Exit(2)
+	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A pipe whose reader is gone, as in "demo | head", must not end the demo
+	// before what it started: the failed write is an error then, and stops it. The
+	// signal itself says nothing, as sockets raise it too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := perform(ctx, o)
 	stop()
 	if err != nil {

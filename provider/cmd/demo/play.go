@@ -52,6 +52,9 @@ func (p *play) run(ctx context.Context) error {
 	}
 	for i, part := range parts {
 		p.screen.heading(i+1, part.title, part.claim)
+		if ctx.Err() != nil { // nobody watches, or told to stop between two parts
+			return context.Cause(ctx)
+		}
 		proof, err := part.act(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -108,7 +111,7 @@ func (p *play) start(ctx context.Context) (string, error) {
 		return "", err
 	}
 	p.screen.show(p.fleet.rows())
-	return fmt.Sprintf("%d slots offered over mutual TLS; no answer without a client certificate", p.want), nil
+	return number(p.want, "slot") + " offered over mutual TLS; no answer without a client certificate", nil
 }
 
 func (p *play) create(ctx context.Context) (string, error) {
@@ -129,7 +132,8 @@ func (p *play) create(ctx context.Context) (string, error) {
 	if len(count.servers) != p.want || len(hosts) < p.want {
 		return "", fmt.Errorf("%d machines are IDLE, and there are %d servers at the cloud and %d processes that stand for them", p.want, len(count.servers), len(hosts))
 	}
-	return fmt.Sprintf("%d machines; %d servers and %d volumes at the cloud; an agent on each", p.want, len(count.servers), len(count.volumes)), nil
+	return fmt.Sprintf("%s; %s and %s at the cloud; an agent on each",
+		number(p.want, "machine"), number(len(count.servers), "server"), number(len(count.volumes), "volume")), nil
 }
 
 // fence makes calls that must be refused and looks whether anything changed.
@@ -198,7 +202,7 @@ func (p *play) kill(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("provider (pid %d) killed; all %d hosts finished without it", pid, p.want), nil
+	return fmt.Sprintf("provider (pid %d) killed; %s finished without it", pid, number(p.want, "host")), nil
 }
 
 func (p *play) restart(ctx context.Context) (string, error) {
@@ -255,5 +259,5 @@ func (p *play) delete(ctx context.Context) (string, error) {
 	if err := p.reach(ctx, pb.MachineState_MACHINE_STATE_SPECULATIVE); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d slots are free again", p.want), nil
+	return "free again: " + number(p.want, "slot"), nil
 }

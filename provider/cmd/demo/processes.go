@@ -43,7 +43,8 @@ func launch(name, path, log string, env, args []string) (*process, error) {
 	cmd.Stdout, cmd.Stderr = out, out
 	// A group of its own keeps the terminal's Ctrl-C from reaching it: the demo
 	// stops its programs in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// And should the demo be killed, they are told to stop all the same.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w (build it with: make build)", name, err)
 	}
@@ -53,6 +54,19 @@ func launch(name, path, log string, env, args []string) (*process, error) {
 		close(p.gone)
 	}()
 	return p, nil
+}
+
+// plainEnvironment is what the programs get of this process's environment:
+// variables that configure another provider on this machine must not reach
+// ours.
+func plainEnvironment() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
 }
 
 // check returns an error when the process has exited by itself.

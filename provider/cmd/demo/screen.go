@@ -16,25 +16,33 @@ import (
 // goroutines.
 type screen struct {
 	out   io.Writer
+	errs  io.Writer // what went wrong
 	style style
+	// failure is how an error is styled; errs may be elsewhere than out.
+	failure style
 	// columns is the width of the terminal, asked anew for each drawing since
 	// people resize; nil when there is no terminal.
 	columns func() int
 	began   time.Time
 
 	rows  []row
+	gone  func()            // called when out cannot be written to; nil for nothing
 	drawn int               // lines of the table on the terminal now
 	told  map[string]string // by machine: what was last said of it, without a terminal
 }
 
-// newScreen writes to the file, and in place when that is a terminal which
-// understands it. NO_COLOR in the environment turns colours off.
-func newScreen(f *os.File) *screen {
-	s := &screen{out: f, began: time.Now(), told: map[string]string{}}
-	if terminal := width(f); terminal != nil && os.Getenv("TERM") != "dumb" {
-		s.columns = terminal
-		s.style = style(os.Getenv("NO_COLOR") == "")
+// newScreen writes to out, and in place when that is a terminal which
+// understands it; to errs goes what went wrong. NO_COLOR in the environment
+// turns colours off.
+func newScreen(out, errs *os.File) *screen {
+	s := &screen{out: out, errs: errs, began: time.Now(), told: map[string]string{}}
+	dumb, colours := os.Getenv("TERM") == "dumb", style(os.Getenv("NO_COLOR") == "")
+	if terminal := width(out); terminal != nil && !dumb {
+		s.columns, s.style = terminal, colours
 		s.print(cursorHide)
+	}
+	if width(errs) != nil && !dumb {
+		s.failure = colours
 	}
 	return s
 }
@@ -69,10 +77,11 @@ func width(f *os.File) func() int {
 	}
 }
 
-// print writes and lets a failure go: there is nowhere else to say that the
-// screen is gone, and the play's outcome is in the exit code.
+// print writes; a play that nobody can watch any more is stopped.
 func (s *screen) print(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.out, format, args...)
+	if _, err := fmt.Fprintf(s.out, format, args...); err != nil && s.gone != nil {
+		s.gone()
+	}
 }
 
 // heading opens a part of the play: its title and what it is to prove.
@@ -86,7 +95,13 @@ func (s *screen) proved(text string) { s.story("   %s %s\n", s.style.good("✓")
 // failed says what went wrong.
 func (s *screen) failed(err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", "\n     ")
-	s.story("   %s %s\n", s.style.bad("✗"), text)
+	s.complain("   %s %s\n", s.failure.bad("✗"), text)
+}
+
+// complain writes to where errors go, below the last table.
+func (s *screen) complain(format string, args ...any) {
+	s.drawn = 0 // what follows must not be drawn over it
+	_, _ = fmt.Fprintf(s.errs, format, args...)
 }
 
 // say adds a line to the story.
@@ -105,12 +120,28 @@ func (s *screen) show(rows []row) {
 		s.redraw()
 		return
 	}
+	// Machines to which the same has happened since the last look share a line.
+	var lines []string
+	alike := map[string][]string{} // their lines, by what has happened
 	for _, r := range rows {
 		line := fmt.Sprintf("%s  %-11s  %s  %s  %s", r.machine, r.state, orDash(r.host), orDash(r.cluster), r.event)
-		if s.told[r.machine] != line {
-			s.told[r.machine] = line
-			s.print("   %6.1fs  %s\n", time.Since(s.began).Seconds(), line)
+		if s.told[r.machine] == line {
+			continue
 		}
+		s.told[r.machine] = line
+		kind, _, _ := strings.Cut(r.event, " ")
+		what := r.state + " " + kind
+		if alike[what] == nil {
+			lines = append(lines, what)
+		}
+		alike[what] = append(alike[what], line)
+	}
+	for _, what := range lines {
+		line := alike[what][0]
+		if more := len(alike[what]) - 1; more > 0 {
+			line += fmt.Sprintf(", and %d more", more)
+		}
+		s.print("   %6.1fs  %s\n", time.Since(s.began).Seconds(), line)
 	}
 }
 

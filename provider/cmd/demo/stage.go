@@ -38,6 +38,22 @@ type options struct {
 	keep     bool
 	timeout  time.Duration
 	out      *os.File
+	errs     *os.File // what went wrong
+}
+
+// check judges the command line; args are those that are no flags.
+func (o options) check(args []string) error {
+	var errs []error
+	if len(args) > 0 {
+		errs = append(errs, fmt.Errorf("argument %q: demo takes flags only, see --help", args[0]))
+	}
+	if o.machines < 1 || o.machines > maxMachines {
+		errs = append(errs, fmt.Errorf("--machines: %d, want 1 to %d", o.machines, maxMachines))
+	}
+	if o.timeout <= 0 {
+		errs = append(errs, fmt.Errorf("--timeout: %s, want more than 0", o.timeout))
+	}
+	return errors.Join(errs...)
 }
 
 // stage holds the programs of one play and all that they share. strike ends
@@ -57,7 +73,10 @@ type stage struct {
 // perform runs the play and takes down everything that it started, however it
 // ends. The outcome has been shown when it returns.
 func perform(ctx context.Context, o options) (err error) {
-	screen := newScreen(o.out)
+	ctx, unwatched := context.WithCancel(ctx)
+	defer unwatched()
+	screen := newScreen(o.out, o.errs)
+	screen.gone = unwatched
 	defer screen.close()
 	st, err := build(o)
 	if err != nil {
@@ -85,10 +104,10 @@ func perform(ctx context.Context, o options) (err error) {
 	}
 	if broken {
 		for _, log := range st.logs() {
-			screen.say("\n   the end of %s:\n%s\n", log, tail(log, logLines))
+			screen.complain("\n   the end of %s:\n%s\n\n", log, tail(log, logLines))
 		}
-	}
-	if broken || o.keep {
+		screen.complain("   logs, state file and certificates are kept, since it failed; remove them when done: %s\n", st.dir)
+	} else if o.keep {
 		screen.say("logs, state file and certificates: %s", st.dir)
 	}
 	return err
@@ -96,9 +115,6 @@ func perform(ctx context.Context, o options) (err error) {
 
 // build prepares a stage; nothing runs on it yet.
 func build(o options) (*stage, error) {
-	if o.machines < 1 || o.machines > maxMachines {
-		return nil, fmt.Errorf("--machines: %d, want 1 to %d", o.machines, maxMachines)
-	}
 	bin, err := filepath.Abs(o.bin)
 	if o.bin == "" {
 		bin, err = os.Executable()
@@ -136,7 +152,7 @@ func (s *stage) startCloud() error {
 		return err
 	}
 	var err error
-	s.cloud, err = s.launch("fakecloud", os.Environ(),
+	s.cloud, err = s.launch("fakecloud", plainEnvironment(),
 		"--addr", s.cloudAddr,
 		"--hosts", "process",
 		"--hosts-dir", hosts,
@@ -148,7 +164,7 @@ func (s *stage) startCloud() error {
 func (s *stage) startProvider(slots int) error {
 	var err error
 	s.provider, err = s.launch("scaleway",
-		append(os.Environ(),
+		append(plainEnvironment(),
 			"SCW_API_URL=http://"+s.cloudAddr,
 			"SCW_ACCESS_KEY="+accessKey,
 			"SCW_SECRET_KEY="+secretKey,

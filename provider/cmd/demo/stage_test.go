@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// act performs with programs that are scripts, and returns what was shown and the
-// error.
+// act performs with programs that are scripts, and returns what was said of the
+// failure and the error.
 func act(ctx context.Context, t *testing.T, programs map[string]string) (string, error) {
 	t.Helper()
 	bin, temp := t.TempDir(), t.TempDir()
@@ -20,13 +21,16 @@ func act(ctx context.Context, t *testing.T, programs map[string]string) (string,
 			t.Fatal(err)
 		}
 	}
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
+	folder := t.TempDir()
+	out, err1 := os.Create(filepath.Join(folder, "out"))
+	errs, err2 := os.Create(filepath.Join(folder, "errs"))
+	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	err = perform(ctx, options{bin: bin, machines: 2, timeout: time.Second, out: out})
-	shown, readErr := os.ReadFile(out.Name())
+	defer errs.Close()
+	err := perform(ctx, options{bin: bin, machines: 2, timeout: time.Second, out: out, errs: errs})
+	shown, readErr := os.ReadFile(errs.Name())
 	if readErr != nil {
 		t.Fatal(readErr)
 	}
@@ -73,10 +77,53 @@ func TestInterruptedPerformLeavesNothing(t *testing.T) {
 	}
 }
 
+// Where the reader has left, nothing is begun and nothing stays.
+func TestPerformStopsWhenNobodyReads(t *testing.T) {
+	reader, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	bin := t.TempDir()
+	script := "#!/bin/sh\nexec sleep 60"
+	if err := os.WriteFile(filepath.Join(bin, "fakecloud"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	errs, err := os.Create(filepath.Join(bin, "errs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer errs.Close()
+	began := time.Now()
+	err = perform(t.Context(), options{bin: bin, machines: 2, timeout: 30 * time.Second, out: out, errs: errs})
+	if err == nil || !strings.Contains(err.Error(), "interrupted") || time.Since(began) > 20*time.Second {
+		t.Errorf("after %s: %v, want it to stop at once", time.Since(began), err)
+	}
+	if left, err := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 || err != nil {
+		t.Errorf("%v is left (%v)", left, err)
+	}
+}
+
 func TestStageChecksItsOptions(t *testing.T) {
 	for _, n := range []int{0, maxMachines + 1} {
-		if _, err := build(options{machines: n}); err == nil || !strings.Contains(err.Error(), "want 1 to 20") {
+		o := options{machines: n, timeout: time.Second}
+		if err := o.check([]string{"nonsense"}); err == nil || !strings.Contains(err.Error(), "want 1 to 20") || !strings.Contains(err.Error(), `"nonsense"`) {
 			t.Errorf("%d machines: %v", n, err)
 		}
+	}
+}
+
+// What configures another provider must not reach the demo's programs.
+func TestProgramsGetAPlainEnvironment(t *testing.T) {
+	t.Setenv("SCW_SECRET_KEY_FILE", "/somewhere")
+	t.Setenv("BIGFLEET_BOOTSTRAP_SECRET_FILE", "/elsewhere")
+	shown, err := act(t.Context(), t, map[string]string{"fakecloud": "env; exit 1"})
+	if err == nil || !strings.Contains(shown, "PATH=") || strings.Contains(shown, "SCW_") || strings.Contains(shown, "BIGFLEET_") {
+		t.Errorf("perform: %v, and its fake cloud got:\n%s", err, shown)
 	}
 }

@@ -106,6 +106,14 @@ func orDash(text string) string {
 	return text
 }
 
+// number is so many of something.
+func number(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 func seconds(d time.Duration) string {
 	if d == 0 {
 		return "-"

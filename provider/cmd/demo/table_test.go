@@ -60,6 +60,10 @@ func TestScreenWithoutTerminalTellsChangesOnly(t *testing.T) {
 	s.show(moved)
 	moved[1].elapsed = time.Minute // time alone is no news
 	s.show(moved)
+	s.show([]row{
+		{machine: "demo-dev1-s-72182b-0001", state: "DELETING", host: "a", event: "op 1"},
+		{machine: "demo-dev1-s-72182b-0002", state: "DELETING", host: "b", event: "op 2"},
+	})
 	s.proved("2 servers")
 	s.close()
 	golden(t, "plain.txt", out.String())

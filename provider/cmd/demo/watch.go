@@ -19,6 +19,7 @@ const frame = 100 * time.Millisecond
 // each makes a call on every machine and returns the operation ids.
 func (p *play) each(ctx context.Context, name string, c call) (map[string]string, error) {
 	operations := map[string]string{}
+	defer func() { p.screen.show(p.fleet.rows()) }()
 	for _, m := range p.fleet.machines {
 		ack, err := func() (*pb.TransitionAck, error) {
 			ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -32,7 +33,6 @@ func (p *play) each(ctx context.Context, name string, c call) (map[string]string
 		m.update(ack.GetMachine(), time.Now())
 		m.op = ack.GetOperationId()
 		m.event = "op " + abbreviate(m.op)
-		p.screen.show(p.fleet.rows())
 	}
 	return operations, nil
 }
