@@ -158,7 +158,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	}
 	engine := lifecycle.New(o)
 	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, engine: engine, log: log}
-	if err := slots.seed(ctx); err != nil {
+	if err := slots.seed(ctx, true); err != nil {
 		return errors.Join(err, front.listener.Close())
 	}
 

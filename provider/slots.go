@@ -28,7 +28,10 @@ type slotSource struct {
 // seed reads offerings and catalogue and brings the slots in line. A fault in
 // the offerings is an error; a type that the cloud does not know, or cannot make
 // as it is asked to, costs its own slots only.
-func (s *slotSource) seed(ctx context.Context) error {
+//
+// While the cloud does not answer, only a start goes on, by what was recorded
+// of the cloud, and on that word only adds slots.
+func (s *slotSource) seed(ctx context.Context, start bool) error {
 	offerings, err := s.cfg.offerings()
 	if err != nil {
 		return err
@@ -42,8 +45,17 @@ func (s *slotSource) seed(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, catalogDeadline)
 	defer cancel()
 	types, err := s.catalog.Types(reading)
+	seed := s.engine.Seed
 	if err != nil {
-		return fmt.Errorf("read the cloud's types and prices: %w", err)
+		err = fmt.Errorf("read the cloud's types and prices: %w", err)
+		if !start || ctx.Err() != nil {
+			return err
+		}
+		s.log.Error("types and prices come from the record in this program until the next refresh; slots that exist stay as they are", telemetry.KeyError, err.Error())
+		if types, err = s.catalog.Recorded(); err != nil {
+			return err
+		}
+		seed = s.engine.SeedMissing
 	}
 	slots, problems := offering.Slots(s.cfg.Provider, offerings, types, s.cfg.EURUSD, func(o offering.Offering) error {
 		if s.fitter == nil {
@@ -65,7 +77,7 @@ func (s *slotSource) seed(ctx context.Context) error {
 	for _, slot := range slots {
 		byID[slot.ID] = slot.Offer
 	}
-	return s.engine.Seed(ctx, byID)
+	return seed(ctx, byID)
 }
 
 // offerings reads the offerings file, or shares --seed-count without one.
@@ -93,7 +105,7 @@ func (s *slotSource) refresh(ctx context.Context, every time.Duration) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := s.seed(ctx); err != nil && ctx.Err() == nil {
+		if err := s.seed(ctx, false); err != nil && ctx.Err() == nil {
 			s.log.Error("offerings and prices stay as they were", telemetry.KeyError, err.Error())
 		}
 	}

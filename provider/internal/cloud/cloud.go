@@ -154,7 +154,11 @@ type Type struct {
 
 // Catalog tells what types exist and cost.
 type Catalog interface {
+	// Types asks the cloud.
 	Types(ctx context.Context) (map[string]Type, error)
+	// Recorded is what the cloud sold and asked when it was last looked at by
+	// people, for a start while it does not answer. It may lack what is new.
+	Recorded() (map[string]Type, error)
 }
 
 // Fitter is implemented by catalogs that can tell before an order whether it

@@ -20,6 +20,17 @@ const seedWorkers = 256
 // host does. It may be called again while the engine runs, and changes nothing
 // when nothing changed.
 func (e *Engine) Seed(ctx context.Context, slots map[string]*machine.Offer) error {
+	return e.seed(ctx, slots, true)
+}
+
+// SeedMissing only adds the slots that have no machine. It is for slots that
+// rest on less than the cloud's own word, by which no slot may go and no price
+// may change.
+func (e *Engine) SeedMissing(ctx context.Context, slots map[string]*machine.Offer) error {
+	return e.seed(ctx, slots, false)
+}
+
+func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all bool) error {
 	var changes []func(context.Context) error
 	filled := make(map[string]bool, len(slots))
 	// Many machines share an offer, before and after: each pair is compared once.
@@ -47,7 +58,7 @@ func (e *Engine) Seed(ctx context.Context, slots map[string]*machine.Offer) erro
 			filled[rec.Slot] = true
 		}
 		offer, offered := slots[rec.Slot]
-		if offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
+		if !all || offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
 			return true
 		}
 		plan(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) { return reoffer(cur, offer) })

@@ -26,23 +26,20 @@ const (
 	currency         = "EUR"
 )
 
+// Recorded implements cloud.Catalog by a table in this program.
+func (c *Cloud) Recorded() (map[string]cloud.Type, error) { return recordedTypes(c.zone.String()) }
+
 // Types implements cloud.Catalog: what the zone sells, at the API's prices. The
-// price covers the server only, without tax, root volume and public address.
-// When the API cannot be read, a recorded table stands in, and the log says so:
-// a provider must be able to start and serve its machines without it.
+// price covers the server only, without tax, root volume and public address. A
+// price that the API leaves out comes from the recorded table.
 func (c *Cloud) Types(ctx context.Context) (map[string]cloud.Type, error) {
-	recorded, err := recordedTypes(c.zone.String())
+	recorded, err := c.Recorded()
 	if err != nil {
 		return nil, err
 	}
 	listed, err := c.listTypes(ctx)
 	if err != nil {
-		if errors.Is(ctx.Err(), context.Canceled) { // a deadline is one more way of not answering
-			return nil, err
-		}
-		c.log.Error("the types and prices of Scaleway cannot be read; a recorded table is used",
-			"recorded", recordedOn, "types", len(recorded), "error", err)
-		return recorded, nil
+		return nil, err
 	}
 	c.mu.Lock()
 	c.offered = listed
