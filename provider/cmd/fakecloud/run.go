@@ -32,6 +32,7 @@ nobody who may script it: do not expose it.
   GET  /debug/metal      every dedicated server
   GET  /debug/leaks      what still bills and has no server
   GET  /debug/calls      the calls so far; ?after=N continues
+  GET  /debug/routes     the names of calls, for faults
   POST /debug/faults     make calls fail; GET lists, DELETE removes
   POST /debug/switches   stock, quotas, lags, delays, the state of a server
   POST /debug/guests     which server an address of the metadata service is
