@@ -45,14 +45,14 @@ type offer struct {
 // parked poll at once, or to its next one.
 func (s *Server) Deliver(ctx context.Context, cmd command.Command) (delivery.Report, error) {
 	if err := cmd.Validate(); err != nil {
-		return delivery.Report{}, fmt.Errorf("deliver to machine %q: %w", cmd.MachineID, err)
+		return delivery.Report{}, fmt.Errorf("deliver to machine %q: %w: %w", cmd.MachineID, delivery.ErrInvalid, err)
 	}
 	body, err := json.Marshal(&cmd)
 	if err != nil {
 		return delivery.Report{}, fmt.Errorf("deliver to machine %s: encode command %s: %w", cmd.MachineID, cmd.CommandID, err)
 	}
 	if len(body) > command.MaxCommandBytes {
-		return delivery.Report{}, fmt.Errorf("deliver to machine %s: command %s: %d bytes encoded, the limit is %d", cmd.MachineID, cmd.CommandID, len(body), command.MaxCommandBytes)
+		return delivery.Report{}, fmt.Errorf("deliver to machine %s: %w: command %s: %d bytes encoded, the limit is %d", cmd.MachineID, delivery.ErrInvalid, cmd.CommandID, len(body), command.MaxCommandBytes)
 	}
 	o := &offer{
 		id:       cmd.CommandID,

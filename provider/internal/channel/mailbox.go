@@ -100,6 +100,14 @@ func (s *Server) LastContact(machineID string) (Sighting, bool) {
 	return b.sighting, true
 }
 
+// HeardWithin implements delivery.Delivery. A parked poll counts as heard.
+func (s *Server) HeardWithin(machineID string, d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.mailboxes[machineID]
+	return b != nil && (b.parked != nil || !b.sighting.At.IsZero() && time.Since(b.sighting.At) < d)
+}
+
 // news is what a sighting brought that is worth a line in the log.
 type news struct {
 	first  bool // since the mailbox was made

@@ -14,6 +14,9 @@ import (
 // ErrSuperseded ends a Deliver whose command was replaced by a newer one.
 var ErrSuperseded = errors.New("superseded by a newer command")
 
+// ErrInvalid says that a command can never be delivered as it is.
+var ErrInvalid = errors.New("the command cannot be sent")
+
 // Report is what a host said about a command. Whoever receives one must call
 // Confirm exactly once, after it recorded the outcome: the host repeats its
 // report until then, so that a report is never lost to a crash.
@@ -30,6 +33,8 @@ type Delivery interface {
 	// Contact blocks until the machine's host was heard from after the given
 	// time, or ctx ends.
 	Contact(ctx context.Context, machineID string, after time.Time) error
+	// HeardWithin says whether the machine's host was heard from within d.
+	HeardWithin(machineID string, d time.Duration) bool
 	// Deliver offers the command to the machine's host and blocks until the host
 	// reports on it, or ctx ends. A command under an id that the host finished
 	// before is reported again and not run again. A machine has one command at a

@@ -6,20 +6,45 @@ import (
 	"fmt"
 	"time"
 
+	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/delivery"
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/command"
 )
 
 // configureSteps binds a host to its cluster: power it on if somebody stopped
 // it, have the agent join, then tag. A missing tag is not a failed join.
 func (e *Engine) configureSteps() []step {
-	return append(cloudSteps(e.o.Cloud.Start()),
+	return append(e.powerOnSteps(),
 		step{name: stepDeliver, slow: true, run: e.deliver},
 		step{name: stepTag, budget: e.o.Pace.TagBudget, run: func(ctx context.Context, t *task) error {
 			return e.o.Cloud.SetCluster(ctx, t.Ref, t.rec.Cluster)
 		}},
 	)
+}
+
+// heardWithin is how long after its last poll a host counts as there: agents
+// poll at least once a minute.
+const heardWithin = 75 * time.Second
+
+// powerOnSteps start a host that somebody stopped. While the cloud does not
+// answer, or does not let us, a host that was heard from a moment ago needs no
+// starting: what the agent can do must not depend on the cloud's API.
+func (e *Engine) powerOnSteps() []step {
+	plan := cloudSteps(e.o.Cloud.Start())
+	for i, s := range plan {
+		plan[i].run = func(ctx context.Context, t *task) error {
+			err := s.run(ctx, t)
+			_, again := errors.AsType[*cloud.AgainError](err)
+			if err == nil || again || errors.Is(err, cloud.ErrNotFound) || errors.Is(err, cloud.ErrInvalid) || !e.o.Delivery.HeardWithin(t.rec.ID, heardWithin) {
+				return err
+			}
+			e.o.Log.Warn("the cloud cannot be asked about a host, but its agent is there; going on", telemetry.KeyMachine, t.rec.ID, telemetry.KeyStep, s.name, telemetry.KeyError, err.Error())
+			return nil
+		}
+	}
+	return plan
 }
 
 // deliver has the host carry out the operation's command and records the
@@ -56,6 +81,13 @@ func (e *Engine) deliver(ctx context.Context, t *task) error {
 	return err
 }
 
+// hostDeadline is when a host gives up: so much before the operation's own
+// deadline that its report, with the hook's last words, still counts.
+func hostDeadline(op *machine.Operation) time.Time {
+	const margin = 10 * time.Second
+	return op.Deadline.Add(-min(margin, op.Deadline.Sub(op.Started)/10))
+}
+
 // commandOf is the command of a Configure or a Drain. Its id is the operation's,
 // so that a second delivery is the same command.
 func (e *Engine) commandOf(ctx context.Context, t *task) (command.Command, error) {
@@ -65,7 +97,7 @@ func (e *Engine) commandOf(ctx context.Context, t *task) (command.Command, error
 		ClusterID:  t.rec.Cluster,
 		ProviderID: e.o.Cloud.ProviderID(t.Ref),
 		NodeName:   NodeName(t.rec.ID),
-		Deadline:   t.op.Deadline.UTC().Truncate(time.Second),
+		Deadline:   hostDeadline(t.op).UTC().Truncate(time.Second),
 	}
 	switch t.op.Kind {
 	case machine.Configure:

@@ -6,7 +6,7 @@ import "context"
 // host can leave its cluster cleanly; have the agent drain; then clear the tag.
 // A drain that did not complete fails, it never ends as IDLE.
 func (e *Engine) drainSteps() []step {
-	return append(cloudSteps(e.o.Cloud.Start()),
+	return append(e.powerOnSteps(),
 		step{name: stepDeliver, slow: true, run: e.deliver},
 		step{name: stepTag, budget: e.o.Pace.TagBudget, run: func(ctx context.Context, t *task) error {
 			return e.o.Cloud.SetCluster(ctx, t.Ref, "")

@@ -340,6 +340,10 @@ func (e *Engine) fail(t *task, cause error) error {
 	op := t.op
 	reason, class := e.explain(t, cause)
 	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
+	keep := e.o.FailedRetention
+	if class == classMissing {
+		keep = 0 // nothing can run on a host that is gone, and the slot is wanted
+	}
 	mine := false
 	rec, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		cur, ok := machine.Advance(cur, op.ID, p)
@@ -347,7 +351,7 @@ func (e *Engine) fail(t *task, cause error) error {
 			mine = false
 			return cur, machine.Unchanged, nil
 		}
-		next, ok := machine.Fail(cur, op.ID, reason, time.Now(), e.o.FailedRetention)
+		next, ok := machine.Fail(cur, op.ID, reason, time.Now(), keep)
 		mine = ok
 		return next, machine.Visible, nil
 	})

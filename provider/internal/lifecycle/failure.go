@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/delivery"
 	"bigfleet-providers/provider/internal/machine"
 )
 
@@ -84,7 +85,7 @@ func classOf(err error) string {
 		return classQuota
 	case errors.Is(err, cloud.ErrDenied):
 		return classPermission
-	case errors.Is(err, cloud.ErrInvalid):
+	case errors.Is(err, cloud.ErrInvalid), errors.Is(err, delivery.ErrInvalid):
 		return classInvalid
 	case errors.Is(err, cloud.ErrThrottled):
 		return classThrottled
@@ -109,7 +110,7 @@ func hopeless(err error, failures int) bool {
 	switch {
 	case errors.As(err, &agent), errors.As(err, &bug):
 		return true
-	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid):
+	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid), errors.Is(err, delivery.ErrInvalid):
 		return true
 	case errors.Is(err, cloud.ErrNotFound):
 		return failures >= 3
@@ -184,6 +185,8 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	case t.Ref == "" && t.op.Kind == machine.Create:
 		b.WriteString("; no host is known to be left, its traces are looked for and removed")
 	case t.Ref == "":
+	case class == classMissing:
+		fmt.Fprintf(&b, "; host %s is gone, what it left is being removed", t.Ref)
 	case t.rec.Cluster != "" && e.o.FailedRetention > 0:
 		fmt.Fprintf(&b, "; host %s is kept for %s, since workloads may run there", t.Ref, e.o.FailedRetention)
 	default:

@@ -88,13 +88,13 @@ func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) bool {
 	case errors.Is(err, cloud.ErrNotFound) && rec.State == machine.Idle && e.o.Deleter != nil:
 		e.vacate(ctx, rec)
 	case errors.Is(err, cloud.ErrNotFound):
-		e.breakMachine(ctx, rec, fmt.Sprintf("host %s is gone (%s): it is in none of %d inventories in a row and a direct read does not find it; it was removed by somebody else",
+		e.breakMachine(ctx, rec, 0, fmt.Sprintf("host %s is gone (%s): it is in none of %d inventories in a row and a direct read does not find it; it was removed by somebody else",
 			rec.Host.Ref, classMissing, confirmations))
 	case err != nil:
 		e.o.Log.Warn("a host is not in the inventory and cannot be read either", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyError, err.Error())
 		return false
 	case rec.State == machine.Configured && in.Power == cloud.PowerStopped:
-		e.breakMachine(ctx, rec, fmt.Sprintf("host %s is powered off (%s): it was so in %d inventories in a row; it was stopped by somebody else or by its own shutdown",
+		e.breakMachine(ctx, rec, e.o.FailedRetention, fmt.Sprintf("host %s is powered off (%s): it was so in %d inventories in a row; it was stopped by somebody else or by its own shutdown",
 			rec.Host.Ref, classMissing, confirmations))
 	}
 	return true
@@ -132,15 +132,16 @@ func (e *Engine) vacate(ctx context.Context, rec machine.Record) {
 	}
 }
 
-// breakMachine fails a machine at rest.
-func (e *Engine) breakMachine(ctx context.Context, rec machine.Record, reason string) {
+// breakMachine fails a machine at rest. Its host, if it is there, is kept so
+// long.
+func (e *Engine) breakMachine(ctx context.Context, rec machine.Record, keep time.Duration, reason string) {
 	broken := false
 	next, err := e.o.Store.DoLater(ctx, rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		broken = false
 		if cur.Host != rec.Host || cur.State != rec.State {
 			return cur, machine.Unchanged, nil
 		}
-		next, ok := machine.Break(cur, reason, time.Now(), e.o.FailedRetention)
+		next, ok := machine.Break(cur, reason, time.Now(), keep)
 		if !ok {
 			return cur, machine.Unchanged, nil
 		}

@@ -282,6 +282,68 @@ func TestAgentFailureKeepsTheHost(t *testing.T) {
 	})
 }
 
+// TestHostNeedsNoCloud: while the cloud's API does not answer, a host whose
+// agent is there is configured and drained all the same.
+func TestHostNeedsNoCloud(t *testing.T) {
+	for name, fault := range map[string]error{"down": errors.New("503"), "refused": cloud.ErrDenied, "throttled": cloud.ErrThrottled} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				synctest.Wait()
+				r.must(machine.Create)
+				r.settle(machine.Idle)
+				r.cloud.script("start", slicesOf(fault, 1000)...)
+				r.cloud.script("set-cluster", slicesOf(fault, 20)...)
+				r.must(machine.Configure)
+				r.settle(machine.Configured)
+				r.must(machine.Drain)
+				r.settle(machine.Idle)
+				r.hosts.edit(func() { r.hosts.silent = true })
+				r.must(machine.Configure)
+				if rec := r.settle(machine.Failed); !strings.Contains(rec.LastError, `"start"`) {
+					t.Errorf("a host that nobody heard from: %q", rec.LastError)
+				}
+			})
+		})
+	}
+}
+
+func TestHostsDeadlineLeavesRoomForItsReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		r.must(machine.Create)
+		r.settle(machine.Idle)
+		r.must(machine.Configure)
+		deadline := r.record("m1").Op.Deadline
+		r.settle(machine.Configured)
+		if got := deadline.Sub(r.hosts.sent()[0].Deadline); got < 9*time.Second || got > 11*time.Second {
+			t.Errorf("the host has %s less than the operation", got)
+		}
+	})
+}
+
+// TestHostGoneDuringConfigure: nothing can run on a host that is gone, so its
+// slot is not held back for the retention.
+func TestHostGoneDuringConfigure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		r.must(machine.Create)
+		r.settle(machine.Idle)
+		r.cloud.script("start", slicesOf(cloud.ErrNotFound, 10)...)
+		r.must(machine.Configure)
+		rec := r.settle(machine.Failed)
+		if !strings.Contains(rec.LastError, "z/1 is gone") || strings.Contains(rec.LastError, "is kept") {
+			t.Errorf("last_error %q", rec.LastError)
+		}
+		time.Sleep(time.Minute)
+		if next := r.record("m1-r2"); next.State != machine.Speculative {
+			t.Errorf("the slot has no successor: %+v", next)
+		}
+	})
+}
+
 func TestMissingTagIsNoFailedJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

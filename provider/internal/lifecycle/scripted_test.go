@@ -286,6 +286,12 @@ func (h *scriptedHosts) Deliver(ctx context.Context, cmd command.Command) (deliv
 
 func (h *scriptedHosts) Forget(string) {}
 
+func (h *scriptedHosts) HeardWithin(string, time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.silent
+}
+
 func (h *scriptedHosts) edit(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

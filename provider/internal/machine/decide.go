@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Limits of a mutating call, from the capacity provider contract. They are part
@@ -96,6 +99,9 @@ func (q Request) Check(rules Rules) *Error {
 			fault("cluster_id: missing")
 		}
 		id("cluster_id", q.Cluster)
+		if strings.ContainsFunc(q.Cluster, unicode.IsControl) || !utf8.ValidString(q.Cluster) {
+			fault("cluster_id: has a control character or is not UTF-8; a host gets it as an environment variable")
+		}
 		if q.BlobBytes > MaxBlobBytes {
 			fault("bootstrap_blob: %d bytes, the limit is %d", q.BlobBytes, MaxBlobBytes)
 		}
