@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // without it a client that compresses is told UNIMPLEMENTED
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 	"bigfleet-providers/provider/internal/rpc"
@@ -33,6 +35,13 @@ const handshakeTimeout = 10 * time.Second
 
 // streamLinger is what health watchers get to read NOT_SERVING at the end.
 const streamLinger = 200 * time.Millisecond
+
+const (
+	// maxStreams bounds the calls of one connection, maxCalls those of all. Each
+	// may hold a request of maxRequestBytes; shards have some dozens of workers.
+	maxStreams = 256
+	maxCalls   = 1024
+)
 
 // grpcOptions are how the gRPC port is served.
 type grpcOptions struct {
@@ -51,11 +60,14 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(rpc.Codec()),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.ChainUnaryInterceptor(
 			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-				calls.Add(1)
 				defer calls.Add(-1)
+				if calls.Add(1) > maxCalls {
+					return nil, status.Errorf(codes.ResourceExhausted, "more than %d calls at once; try again after a pause", maxCalls)
+				}
 				return next(ctx, req)
 			},
 			rpc.Measure(o.log, o.metrics.observeCall),

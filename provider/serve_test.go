@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 	"bigfleet-providers/provider/internal/machine"
@@ -80,5 +82,57 @@ func TestStopWaitsForCallsNotForStreams(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the stop waits for the health watch")
+	}
+}
+
+// TestTooManyCallsAreRefused fills the server with calls over several
+// connections: the next one is told to come again, and those inside are served.
+func TestTooManyCallsAreRefused(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := slowLife{make(chan struct{}, maxCalls), make(chan struct{})}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- serveGRPC(ctx, ln, rpc.New(life, nil), grpcOptions{
+			stopTimeout: 30 * time.Second, metrics: newMetrics(telemetry.NewRegistry("test")), log: slog.New(slog.DiscardHandler),
+		})
+	}()
+	dial := func() pb.CapacityProviderClient {
+		conn, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return pb.NewCapacityProviderClient(conn)
+	}
+	answers := make(chan error, maxCalls)
+	for range maxCalls / maxStreams {
+		client := dial()
+		for range maxStreams {
+			go func() {
+				_, err := client.Create(t.Context(), &pb.CreateRequest{MachineId: "m"})
+				answers <- err
+			}()
+		}
+	}
+	for range maxCalls {
+		<-life.entered
+	}
+	if _, err := dial().Create(t.Context(), &pb.CreateRequest{MachineId: "m"}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one call too many: %v", err)
+	}
+	close(life.release)
+	for range maxCalls {
+		if err := <-answers; err != nil {
+			t.Errorf("a call inside the limit: %v", err)
+			break
+		}
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
 	}
 }

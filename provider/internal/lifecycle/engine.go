@@ -183,7 +183,7 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 	if ctx.Err() != nil {
 		return "", machine.Record{}, context.Cause(ctx)
 	}
-	if q.Kind == machine.Configure && e.o.Sealer != nil {
+	if q.Kind == machine.Configure && e.o.Sealer != nil && e.couldStart(q) {
 		q.Sealed = e.o.Sealer.Seal(q.MachineID, q.OperationID, blob)
 	}
 	e.calls.Add(1)
@@ -208,6 +208,14 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 		e.launch(rec)
 	}
 	return d.OperationID, rec, nil
+}
+
+// couldStart says whether it is worth sealing a blob for the call. It looks at
+// what is committed, so the verdict may differ: an operation that starts without
+// a sealed blob has it in memory.
+func (e *Engine) couldStart(q machine.Request) bool {
+	rec, ok := e.o.Store.Record(q.MachineID)
+	return ok && machine.Decide(rec, q, e.rules, time.Now()).Outcome == machine.Started
 }
 
 // Began is closed when the engine admits calls for the first time.
