@@ -56,15 +56,14 @@ func Open(dir string, log *slog.Logger) (*File, error) {
 		log.Error("no journal can be written, commands will be refused; make the state directory writable", "dir", dir, "error", err)
 		return f, nil
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
-	if err == nil {
-		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			return nil, errors.Join(fmt.Errorf("%w: another bigfleet-agent holds %s: stop it first", ErrLocked, lock.Name()), lock.Close())
-		}
-		f.lock = lock
-	} else {
+	lock, err := lockDir(dir)
+	switch {
+	case errors.Is(err, ErrLocked):
+		return nil, err
+	case err != nil:
 		log.Error("the state directory cannot be locked against a second agent", "dir", dir, "error", err)
 	}
+	f.lock = lock
 	switch records, err := read(f.path()); {
 	case err == nil:
 		f.list = records
@@ -75,8 +74,22 @@ func Open(dir string, log *slog.Logger) (*File, error) {
 	return f, nil
 }
 
+// lockDir locks dir until the file that it returns is closed.
+func lockDir(dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: another bigfleet-agent holds %s: stop it first", ErrLocked, lock.Name()), lock.Close())
+	}
+	return lock, nil
+}
+
 // Close releases the directory for another agent.
 func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.lock == nil {
 		return nil
 	}
@@ -153,7 +166,8 @@ func (f *File) Records() []Record {
 }
 
 // Put stores rec in place of the record of the same command, if any. When it
-// returns nil the record is on disk; when it fails nothing changed.
+// returns nil the record is on disk; when it fails nothing changed. A directory
+// that was removed is made again: every Put writes the whole journal.
 func (f *File) Put(rec Record) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,11 +176,38 @@ func (f *File) Put(rec Record) error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
+	if err := f.hold(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
 	if err := replace(f.path(), append(body, '\n')); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	f.list = next
 	return nil
+}
+
+// hold makes a directory that was removed under the agent and takes its lock
+// again, which went with it: another agent may have been quicker.
+func (f *File) hold() error {
+	if f.lock != nil {
+		mine, mineErr := f.lock.Stat()
+		there, err := os.Stat(f.lock.Name())
+		if mineErr == nil && err == nil && os.SameFile(mine, there) {
+			return nil
+		}
+	}
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return err
+	}
+	lock, err := lockDir(f.dir)
+	if err != nil {
+		return err
+	}
+	if f.lock != nil {
+		err = f.lock.Close()
+	}
+	f.lock = lock
+	return errors.Join(err, syncDir(filepath.Dir(f.dir)))
 }
 
 // replace writes a file such that a crash leaves either the old or the new one.

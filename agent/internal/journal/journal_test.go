@@ -250,6 +250,9 @@ func TestFailedPutChangesNothing(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	rec := record("op-1")
 	rec.Attempt = 2
 	if err := f.Put(rec); err == nil {
@@ -258,4 +261,49 @@ func TestFailedPutChangesNothing(t *testing.T) {
 	if got, _ := f.Get("op-1"); got.Attempt != 1 {
 		t.Errorf("attempt %d after a failed Put", got.Attempt)
 	}
+}
+
+// Somebody who removes the directory of a running agent must not make it refuse
+// commands from then on.
+func TestRemovedDirectoryIsMadeAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "lib", "state")
+	f := open(t, dir)
+	put(t, f, record("op-1"))
+	for range 2 {
+		if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+			t.Fatal(err)
+		}
+		put(t, f, record("op-2"))
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v", info, err)
+	}
+	if _, err := journal.Open(dir, quiet); !errors.Is(err, journal.ErrLocked) {
+		t.Errorf("a second agent in the new directory: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]journal.Record{record("op-1"), record("op-2")}, open(t, dir).Records()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Two agents on one directory would run a hook twice.
+func TestRemovedDirectoryOfAnotherAgent(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	f := open(t, dir)
+	put(t, f, record("op-1"))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	second := open(t, dir)
+	if err := f.Put(record("op-1")); !errors.Is(err, journal.ErrLocked) {
+		t.Errorf("Put into another agent's directory: %v", err)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, f, record("op-1"))
 }
