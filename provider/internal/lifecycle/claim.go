@@ -92,6 +92,8 @@ func (e *Engine) claim(ctx context.Context, p *pass) error {
 			}
 		case known && (rec.State != machine.Speculative || !rec.Since.Before(p.began)):
 			p.unclaimed = append(p.unclaimed, in)
+		case !known && in.Cluster == "" && e.over(in.MachineID):
+			p.unclaimed = append(p.unclaimed, in)
 		default:
 			homeless = append(homeless, in)
 		}
@@ -111,6 +113,13 @@ func (e *Engine) claim(ctx context.Context, p *pass) error {
 		p.records[in.MachineID] = adopted
 	}
 	return nil
+}
+
+// over says that the id was that of a machine that has FAILED and is gone. Where
+// workloads run all the same, the server is worth more than the id.
+func (e *Engine) over(id string) bool {
+	slot, generation := machine.Lineage(id)
+	return generation < e.o.Store.Generation(slot)
 }
 
 // reportOdd names the servers that something is wrong with at the cloud.

@@ -32,6 +32,9 @@ type Store interface {
 	SetInventoried(ctx context.Context) error
 	// Records walks a snapshot of all records until yield returns false.
 	Records(yield func(machine.Record) bool)
+	// Generation is the lowest generation that may fill a slot which has no
+	// machine; it outlives the machines that had the ones before.
+	Generation(slot string) int
 }
 
 // Observer is told what happens, for metrics. Its methods must not block.

@@ -33,6 +33,7 @@ func (e *Engine) SeedMissing(ctx context.Context, slots map[string]*machine.Offe
 func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all bool) error {
 	var changes []func(context.Context) error
 	filled := make(map[string]bool, len(slots))
+	least := map[string]int{} // generations that may follow failed machines, still listed, by slot
 	// Many machines share an offer, before and after: each pair is compared once.
 	same := map[[2]*machine.Offer]bool{}
 	equal := func(a, b *machine.Offer) bool {
@@ -57,6 +58,9 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		if !rec.Succeeded {
 			filled[rec.Slot] = true
 		}
+		if slot, generation := rec.Following(); rec.State == machine.Failed {
+			least[slot] = max(least[slot], generation)
+		}
 		offer, offered := slots[rec.Slot]
 		if !all || offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
 			return true
@@ -64,15 +68,16 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		plan(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) { return reoffer(cur, offer) })
 		return true
 	})
-	for id, offer := range slots {
-		if filled[id] {
+	for slot, offer := range slots {
+		if filled[slot] {
 			continue
 		}
+		id := e.idFor(slot, least)
 		plan(id, func(cur machine.Record) (machine.Record, machine.Change) {
 			if cur.State != machine.Unknown {
 				return cur, machine.Unchanged
 			}
-			return machine.Record{ID: id, Slot: id, Offer: offer, State: machine.Speculative, Since: time.Now(), Marks: cur.Marks}, machine.Visible
+			return machine.Record{ID: id, Slot: slot, Offer: offer, State: machine.Speculative, Since: time.Now(), Marks: cur.Marks}, machine.Visible
 		})
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -81,6 +86,13 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		group.Go(func() error { return change(ctx) })
 	}
 	return group.Wait()
+}
+
+// idFor is the id of the machine that is to fill a slot. It was never that of a
+// FAILED one, of which least knows those that are still listed.
+func (e *Engine) idFor(slot string, least map[string]int) string {
+	slot, generation := machine.Lineage(slot)
+	return machine.IDOf(slot, max(generation, least[slot], e.o.Store.Generation(slot)))
 }
 
 // reoffer applies an offering to a machine; nil when its slot is offered no

@@ -3,9 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
@@ -132,13 +129,17 @@ func (e *Engine) noteLeftover(rec machine.Record, step string, t *cloud.Task) (m
 // repetition finds it. A slot whose type cannot be ordered yet waits: it could
 // only fail again, at once, one id after another.
 func (e *Engine) succeed(_ context.Context, rec machine.Record) (machine.Record, error) {
+	if now, ok := e.o.Store.Record(rec.ID); ok {
+		rec = now // the slot may have gone since, or come back
+	}
 	if rec.Succeeded || rec.Retired {
 		return rec, nil
 	}
 	if wait := e.stock.wait(productOf(rec.Offer)); wait > 0 {
 		return rec, cloud.Again(wait, "the cloud refused the type a moment ago")
 	}
-	id := successorID(rec)
+	slot, generation := rec.Following()
+	id := machine.IDOf(slot, max(generation, e.o.Store.Generation(slot)))
 	_, err := e.change(id, func(cur machine.Record) (machine.Record, machine.Change) {
 		if cur.State != machine.Unknown {
 			return cur, machine.Unchanged
@@ -157,16 +158,25 @@ func (e *Engine) succeed(_ context.Context, rec machine.Record) (machine.Record,
 }
 
 // unlist takes a failed machine off the list once it was shown for long enough.
-func (e *Engine) unlist(_ context.Context, rec machine.Record) (machine.Record, error) {
+// A slot that is offered again meanwhile gets its successor first.
+func (e *Engine) unlist(ctx context.Context, rec machine.Record) (machine.Record, error) {
 	if wait := time.Until(rec.Since.Add(e.o.FailedListed)); wait > 0 {
 		return rec, cloud.Again(wait, "the failed machine is shown a while longer")
 	}
-	return e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
-		if cur.State != machine.Failed {
+	rec, err := e.succeed(ctx, rec)
+	if err != nil {
+		return rec, err
+	}
+	rec, err = e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+		if cur.State != machine.Failed || !cur.Retired && !cur.Succeeded {
 			return cur, machine.Unchanged
 		}
 		return cur, machine.Gone
 	})
+	if err == nil && rec.State == machine.Failed {
+		err = cloud.Again(e.o.Pace.RetryMin, "its slot was offered again this moment")
+	}
+	return rec, err
 }
 
 func (e *Engine) change(id string, f func(machine.Record) (machine.Record, machine.Change)) (machine.Record, error) {
@@ -174,19 +184,4 @@ func (e *Engine) change(id string, f func(machine.Record) (machine.Record, machi
 		next, change := f(cur)
 		return next, change, nil
 	})
-}
-
-// successorMark separates a slot's name from the generation in the ids of the
-// machines that fill it after a failure.
-const successorMark = "-r"
-
-// successorID is the id of the machine after this one in its slot.
-func successorID(rec machine.Record) string {
-	generation := 1
-	if tail, ok := strings.CutPrefix(rec.ID, rec.Slot+successorMark); ok {
-		if n, err := strconv.Atoi(tail); err == nil {
-			generation = n
-		}
-	}
-	return fmt.Sprintf("%s%s%d", rec.Slot, successorMark, generation+1)
 }

@@ -29,18 +29,23 @@ type batch struct {
 	changes  map[string]*change
 	order    []*change // in the order of first touch until sorted
 	evicted  []string  // ids whose marks make room
-	head     uint64    // the last revision given out
-	age      uint64    // the last age given out
-	machines int
-	bytes    int  // encoded, of all requests
-	listed   bool // the head or the number of machines changed
+	// generations is what must be remembered of slots that lose a machine,
+	// forgotten the slots that make room for them.
+	generations   map[string]agedEntry[int]
+	generationAge uint64 // the last age given out
+	forgotten     []string
+	head          uint64 // the last revision given out
+	age           uint64 // the last age given out
+	machines      int
+	bytes         int  // encoded, of all requests
+	listed        bool // the head or the number of machines changed
 	// inventoried says that the state is to become so.
 	inventoried bool
 }
 
 func (s *Store) newBatch() *batch {
 	machines, head := s.index.sizes()
-	return &batch{changes: map[string]*change{}, head: head, age: s.marks.age, machines: machines}
+	return &batch{changes: map[string]*change{}, head: head, age: s.marks.age, generationAge: s.generations.age, machines: machines}
 }
 
 // current returns the newest state of an id.
@@ -108,6 +113,9 @@ func (s *Store) stage(b *batch, r *request) {
 			continue
 		}
 		b.add(current[i], c)
+		if removed := current[i].rec; removed != nil && c.rec == nil {
+			s.remember(b, *removed)
+		}
 		recs[i] = c.record()
 	}
 	b.listed = b.listed || head != b.head

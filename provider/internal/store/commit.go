@@ -196,6 +196,7 @@ func (s *Store) write(b *batch) error {
 		return nil
 	}
 	b.evicted = s.marks.evictions(b.changes)
+	b.forgotten = s.generations.evictions(b.generations)
 	if s.disk == nil {
 		return nil
 	}
@@ -240,5 +241,12 @@ func (s *Store) publish(b *batch) {
 	if b.inventoried {
 		s.inventoried.Store(true)
 	}
+	if len(b.forgotten) > 0 {
+		s.log.Warn("too many slots had failed machines: the generation of the longest unchanged is forgotten, and an id that failed there may be used again",
+			"forgotten", len(b.forgotten), "first", b.forgotten[0], "limit", s.generations.limit)
+	}
+	// Before the index: whoever finds a slot without its machine must find what
+	// that machine left.
+	s.generations.publish(b)
 	s.index.publish(b)
 }

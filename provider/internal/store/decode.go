@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -102,6 +103,21 @@ func unknownMarks(id string, value []byte) (age uint64, marks map[string]machine
 		return 0, nil, err
 	}
 	return p.Age, fromMarks(p.Marks), nil
+}
+
+func rememberedGeneration(slot string, value []byte) (age uint64, generation int, err error) {
+	payload, err := open(generationsBucket, slot, value)
+	if err != nil {
+		return 0, 0, err
+	}
+	var p statev1.Generation
+	if err := proto.Unmarshal(payload, &p); err != nil {
+		return 0, 0, err
+	}
+	if p.Generation < 2 || p.Generation > math.MaxInt {
+		return 0, 0, fmt.Errorf("%d is none that is remembered", p.Generation)
+	}
+	return p.Age, int(p.Generation), nil
 }
 
 func fromNano(n int64) time.Time {

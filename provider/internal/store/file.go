@@ -34,10 +34,13 @@ import (
 //	└── <machine id>  Record, with marks, operations and binding: one key a decision
 //	marks
 //	└── <id without a machine>  UnknownMarks
+//	generations  missing in files of the first releases
+//	└── <slot>   Generation, of slots where an id must not come back
 const (
-	metaBucket     = "meta"
-	machinesBucket = "machines"
-	marksBucket    = "marks"
+	metaBucket        = "meta"
+	machinesBucket    = "machines"
+	marksBucket       = "marks"
+	generationsBucket = "generations"
 
 	versionKey     = "version"
 	instanceKey    = "instance"
@@ -197,7 +200,7 @@ func (f *file) initialise(version uint64) error {
 		if err != nil {
 			return err
 		}
-		for _, b := range []string{machinesBucket, marksBucket} {
+		for _, b := range []string{machinesBucket, marksBucket, generationsBucket} {
 			if _, err := tx.CreateBucket([]byte(b)); err != nil {
 				return err
 			}

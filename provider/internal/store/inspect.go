@@ -19,6 +19,8 @@ type Contents struct {
 	Machines []machine.Record // the longest unchanged first
 	// Unknown are the fencing marks of ids that no machine has.
 	Unknown map[string]map[string]machine.Mark
+	// Generations are those that may fill a slot next, see Store.Generation.
+	Generations map[string]int
 }
 
 // Inspect reads a state file as Open does, with every check that Open makes,
@@ -66,19 +68,24 @@ func (f *file) contents() (*Contents, error) {
 	s := &Store{view: func(*machine.Record) []byte { return nil }}
 	s.index.init()
 	s.marks.init()
+	s.generations.init()
 	if err := f.load(s); err != nil {
 		return nil, err
 	}
 	c := &Contents{
 		Version: have, Instance: s.instance, Restored: s.restored, Revision: s.index.head, Bytes: f.size(),
-		Unknown: make(map[string]map[string]machine.Mark, s.marks.len()),
+		Unknown:     make(map[string]map[string]machine.Mark, s.marks.len()),
+		Generations: make(map[string]int, s.generations.len()),
 	}
 	s.Records(func(r machine.Record) bool {
 		c.Machines = append(c.Machines, r)
 		return true
 	})
-	for id, e := range s.marks.ids {
-		c.Unknown[id] = e.marks
+	for id, e := range s.marks.entries {
+		c.Unknown[id] = e.value
+	}
+	for slot, e := range s.generations.entries {
+		c.Generations[slot] = e.value
 	}
 	return c, nil
 }

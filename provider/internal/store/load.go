@@ -50,7 +50,7 @@ func read(tx *bbolt.Tx, s *Store) error {
 		s.index.put(m.rec.ID, m.rec, m.view)
 	}
 	s.index.head = head.Revision
-	return readMarks(tx, &s.marks)
+	return errors.Join(readMarks(tx, &s.marks), readGenerations(tx, &s.generations))
 }
 
 func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
@@ -151,22 +151,45 @@ func readMachines(tx *bbolt.Tx, view func(*machine.Record) []byte) ([]loadedMach
 }
 
 func readMarks(tx *bbolt.Tx, t *markTable) error {
-	var entries []markEntry
+	entries := map[string]agedEntry[map[string]machine.Mark]{}
 	err := tx.Bucket([]byte(marksBucket)).ForEach(func(k, v []byte) error {
 		id := string(k)
 		age, marks, err := unknownMarks(id, v)
 		if err != nil {
 			return damaged("fencing marks of id %q: %w", id, err)
 		}
-		entries = append(entries, markEntry{id, age, marks})
+		entries[id] = agedEntry[map[string]machine.Mark]{id, age, marks}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(entries, func(a, b markEntry) int { return cmp.Compare(a.age, b.age) })
-	for _, e := range entries {
-		t.put(e.id, e.age, e.marks)
+	for _, e := range byAge(entries) {
+		t.put(e.key, e.age, e.value)
+	}
+	return nil
+}
+
+func readGenerations(tx *bbolt.Tx, g *generations) error {
+	bucket := tx.Bucket([]byte(generationsBucket))
+	if bucket == nil {
+		return nil
+	}
+	entries := map[string]agedEntry[int]{}
+	err := bucket.ForEach(func(k, v []byte) error {
+		slot := string(k)
+		age, generation, err := rememberedGeneration(slot, v)
+		if err != nil {
+			return damaged("generation of slot %q: %w", slot, err)
+		}
+		entries[slot] = agedEntry[int]{slot, age, generation}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range byAge(entries) {
+		g.put(e.key, e.age, e.value)
 	}
 	return nil
 }

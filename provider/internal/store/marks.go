@@ -1,10 +1,6 @@
 package store
 
-import (
-	"slices"
-
-	"bigfleet-providers/provider/internal/machine"
-)
+import "bigfleet-providers/provider/internal/machine"
 
 // Bounds of the fencing marks of ids that no machine has: calls with made-up
 // ids must not grow the file.
@@ -15,55 +11,30 @@ const (
 
 // markTable keeps the fencing marks of ids that no machine has.
 type markTable struct {
-	ids map[string]markEntry
-	// queue has the entries by age, the oldest first. One whose id has another
-	// age by now, or none, is stale.
-	queue []markEntry
-	total int    // marks of all ids
-	age   uint64 // of the newest entry ever
+	aged[map[string]machine.Mark]
+	total int // marks of all ids
 }
-
-// markEntry is one id's marks as they were written at an age.
-type markEntry struct {
-	id    string
-	age   uint64
-	marks map[string]machine.Mark
-}
-
-func (t *markTable) init() { t.ids = map[string]markEntry{} }
-
-func (t *markTable) len() int { return len(t.ids) }
-
-func (t *markTable) get(id string) map[string]machine.Mark { return t.ids[id].marks }
 
 // put makes the marks the newest of the table. Ages must grow from put to put.
 func (t *markTable) put(id string, age uint64, marks map[string]machine.Mark) {
 	t.drop(id)
-	e := markEntry{id, age, marks}
-	t.ids[id] = e
-	t.queue = append(t.queue, e)
+	t.aged.put(id, age, marks)
 	t.total += len(marks)
-	t.age = max(t.age, age)
-	if len(t.queue) > 2*maxUnknownIDs {
-		t.queue = slices.DeleteFunc(t.queue, t.stale)
-	}
 }
 
-func (t *markTable) stale(e markEntry) bool { return t.ids[e.id].age != e.age }
-
 func (t *markTable) drop(id string) {
-	t.total -= len(t.ids[id].marks)
-	delete(t.ids, id)
+	t.total -= len(t.get(id))
+	t.aged.drop(id)
 }
 
 // evictions returns the oldest ids that must go to keep the bounds once the
 // changes are in. An id that a change touches is new, and stays.
 func (t *markTable) evictions(changes map[string]*change) []string {
-	ids, total := len(t.ids), t.total
+	ids, total := t.len(), t.total
 	for id, c := range changes {
-		if old, ok := t.ids[id]; ok {
+		if old, ok := t.entries[id]; ok {
 			ids--
-			total -= len(old.marks)
+			total -= len(old.value)
 		}
 		if c.rec == nil && len(c.marks) > 0 {
 			ids++
@@ -75,12 +46,12 @@ func (t *markTable) evictions(changes map[string]*change) []string {
 		if ids <= maxUnknownIDs && total <= maxUnknownMarks {
 			break
 		}
-		if changes[e.id] != nil || t.stale(e) {
+		if changes[e.key] != nil || t.stale(e) {
 			continue
 		}
-		out = append(out, e.id)
+		out = append(out, e.key)
 		ids--
-		total -= len(e.marks)
+		total -= len(e.value)
 	}
 	return out
 }

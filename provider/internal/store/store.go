@@ -72,10 +72,11 @@ type Store struct {
 	instance [instanceBytes]byte
 	restored time.Time
 
-	index index
-	marks markTable // the committer's own
-	enc   encoder   // the committer's own
-	full  bool      // the last write failed for lack of space; the committer's own
+	index       index
+	generations generations
+	marks       markTable // the committer's own
+	enc         encoder   // the committer's own
+	full        bool      // the last write failed for lack of space; the committer's own
 
 	urgent, later chan *request
 	closing       chan struct{} // closed by Close
@@ -116,6 +117,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.index.init()
 	s.marks.init()
+	s.generations.init()
 
 	if o.Path == "" {
 		if _, err := rand.Read(s.instance[:]); err != nil {

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"go.etcd.io/bbolt"
+
+	statev1 "bigfleet-providers/proto/bigfleet/state/v1"
 )
 
 // write commits the batch in one transaction.
@@ -78,6 +80,9 @@ func put(tx *bbolt.Tx, b *batch) error {
 			return err
 		}
 	}
+	if err := putGenerations(tx, b); err != nil {
+		return err
+	}
 	meta := tx.Bucket([]byte(metaBucket))
 	if b.inventoried {
 		if err := meta.Put([]byte(inventoriedKey), sign(metaBucket, inventoriedKey, make([]byte, sumBytes))); err != nil {
@@ -88,6 +93,32 @@ func put(tx *bbolt.Tx, b *batch) error {
 		return nil
 	}
 	return putHead(meta, b.head, b.machines)
+}
+
+func putGenerations(tx *bbolt.Tx, b *batch) error {
+	if len(b.generations) == 0 {
+		return nil
+	}
+	// Files of earlier releases have none.
+	bucket, err := tx.CreateBucketIfNotExists([]byte(generationsBucket))
+	if err != nil {
+		return err
+	}
+	for _, slot := range b.forgotten {
+		if err := bucket.Delete([]byte(slot)); err != nil {
+			return err
+		}
+	}
+	for slot, e := range b.generations {
+		v, err := seal(generationsBucket, slot, &statev1.Generation{Generation: uint64(e.value), Age: e.age})
+		if err != nil {
+			return err
+		}
+		if err := bucket.Put([]byte(slot), v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // classify finds the failed commits that left the file as it was: a page could

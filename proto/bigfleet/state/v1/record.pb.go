@@ -976,6 +976,131 @@ func (x *Head) GetMachines() uint64 {
 	return 0
 }
 
+// Generation is what is remembered of a slot whose earlier ids must not come
+// back.
+type Generation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the machine that may fill the slot next; 2 or more.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Grows with every write of such a message: the smallest is dropped first.
+	Age           uint64 `protobuf:"varint,2,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Generation) Reset() {
+	*x = Generation{}
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Generation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Generation) ProtoMessage() {}
+
+func (x *Generation) ProtoReflect() protoreflect.Message {
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Generation.ProtoReflect.Descriptor instead.
+func (*Generation) Descriptor() ([]byte, []int) {
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Generation) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Generation) GetAge() uint64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
+// Owner is the provider that the file was first used by.
+type Owner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Provider      []byte                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	Zone          []byte                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	Substrate     []byte                 `protobuf:"bytes,3,opt,name=substrate,proto3" json:"substrate,omitempty"`
+	Project       []byte                 `protobuf:"bytes,4,opt,name=project,proto3" json:"project,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Owner) Reset() {
+	*x = Owner{}
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owner) ProtoMessage() {}
+
+func (x *Owner) ProtoReflect() protoreflect.Message {
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owner.ProtoReflect.Descriptor instead.
+func (*Owner) Descriptor() ([]byte, []int) {
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Owner) GetProvider() []byte {
+	if x != nil {
+		return x.Provider
+	}
+	return nil
+}
+
+func (x *Owner) GetZone() []byte {
+	if x != nil {
+		return x.Zone
+	}
+	return nil
+}
+
+func (x *Owner) GetSubstrate() []byte {
+	if x != nil {
+		return x.Substrate
+	}
+	return nil
+}
+
+func (x *Owner) GetProject() []byte {
+	if x != nil {
+		return x.Project
+	}
+	return nil
+}
+
 var File_bigfleet_state_v1_record_proto protoreflect.FileDescriptor
 
 const file_bigfleet_state_v1_record_proto_rawDesc = "" +
@@ -1075,7 +1200,18 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x17.bigfleet.state.v1.MarkR\x05value:\x028\x01\">\n" +
 	"\x04Head\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1a\n" +
-	"\bmachines\x18\x02 \x01(\x04R\bmachines*\xc0\x01\n" +
+	"\bmachines\x18\x02 \x01(\x04R\bmachines\">\n" +
+	"\n" +
+	"Generation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x10\n" +
+	"\x03age\x18\x02 \x01(\x04R\x03age\"o\n" +
+	"\x05Owner\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\fR\bprovider\x12\x12\n" +
+	"\x04zone\x18\x02 \x01(\fR\x04zone\x12\x1c\n" +
+	"\tsubstrate\x18\x03 \x01(\fR\tsubstrate\x12\x18\n" +
+	"\aproject\x18\x04 \x01(\fR\aproject*\xc0\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11STATE_SPECULATIVE\x10\x01\x12\x12\n" +
@@ -1114,7 +1250,7 @@ func file_bigfleet_state_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_bigfleet_state_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_bigfleet_state_v1_record_proto_goTypes = []any{
 	(State)(0),           // 0: bigfleet.state.v1.State
 	(Kind)(0),            // 1: bigfleet.state.v1.Kind
@@ -1128,31 +1264,33 @@ var file_bigfleet_state_v1_record_proto_goTypes = []any{
 	(*Leftover)(nil),     // 9: bigfleet.state.v1.Leftover
 	(*UnknownMarks)(nil), // 10: bigfleet.state.v1.UnknownMarks
 	(*Head)(nil),         // 11: bigfleet.state.v1.Head
-	nil,                  // 12: bigfleet.state.v1.Record.MetadataEntry
-	nil,                  // 13: bigfleet.state.v1.Record.MarksEntry
-	nil,                  // 14: bigfleet.state.v1.Offer.ResourcesEntry
-	nil,                  // 15: bigfleet.state.v1.Offer.LabelsEntry
-	nil,                  // 16: bigfleet.state.v1.Offer.AllocatableEntry
-	nil,                  // 17: bigfleet.state.v1.Operation.NotesEntry
-	nil,                  // 18: bigfleet.state.v1.Leftover.NotesEntry
-	nil,                  // 19: bigfleet.state.v1.UnknownMarks.MarksEntry
+	(*Generation)(nil),   // 12: bigfleet.state.v1.Generation
+	(*Owner)(nil),        // 13: bigfleet.state.v1.Owner
+	nil,                  // 14: bigfleet.state.v1.Record.MetadataEntry
+	nil,                  // 15: bigfleet.state.v1.Record.MarksEntry
+	nil,                  // 16: bigfleet.state.v1.Offer.ResourcesEntry
+	nil,                  // 17: bigfleet.state.v1.Offer.LabelsEntry
+	nil,                  // 18: bigfleet.state.v1.Offer.AllocatableEntry
+	nil,                  // 19: bigfleet.state.v1.Operation.NotesEntry
+	nil,                  // 20: bigfleet.state.v1.Leftover.NotesEntry
+	nil,                  // 21: bigfleet.state.v1.UnknownMarks.MarksEntry
 }
 var file_bigfleet_state_v1_record_proto_depIdxs = []int32{
 	0,  // 0: bigfleet.state.v1.Record.state:type_name -> bigfleet.state.v1.State
 	5,  // 1: bigfleet.state.v1.Record.host:type_name -> bigfleet.state.v1.Host
-	12, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
-	13, // 3: bigfleet.state.v1.Record.marks:type_name -> bigfleet.state.v1.Record.MarksEntry
+	14, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
+	15, // 3: bigfleet.state.v1.Record.marks:type_name -> bigfleet.state.v1.Record.MarksEntry
 	7,  // 4: bigfleet.state.v1.Record.history:type_name -> bigfleet.state.v1.History
 	8,  // 5: bigfleet.state.v1.Record.op:type_name -> bigfleet.state.v1.Operation
 	9,  // 6: bigfleet.state.v1.Record.leftover:type_name -> bigfleet.state.v1.Leftover
 	2,  // 7: bigfleet.state.v1.Offer.capacity:type_name -> bigfleet.state.v1.Capacity
-	14, // 8: bigfleet.state.v1.Offer.resources:type_name -> bigfleet.state.v1.Offer.ResourcesEntry
-	15, // 9: bigfleet.state.v1.Offer.labels:type_name -> bigfleet.state.v1.Offer.LabelsEntry
-	16, // 10: bigfleet.state.v1.Offer.allocatable:type_name -> bigfleet.state.v1.Offer.AllocatableEntry
+	16, // 8: bigfleet.state.v1.Offer.resources:type_name -> bigfleet.state.v1.Offer.ResourcesEntry
+	17, // 9: bigfleet.state.v1.Offer.labels:type_name -> bigfleet.state.v1.Offer.LabelsEntry
+	18, // 10: bigfleet.state.v1.Offer.allocatable:type_name -> bigfleet.state.v1.Offer.AllocatableEntry
 	1,  // 11: bigfleet.state.v1.Operation.kind:type_name -> bigfleet.state.v1.Kind
-	17, // 12: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
-	18, // 13: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
-	19, // 14: bigfleet.state.v1.UnknownMarks.marks:type_name -> bigfleet.state.v1.UnknownMarks.MarksEntry
+	19, // 12: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
+	20, // 13: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
+	21, // 14: bigfleet.state.v1.UnknownMarks.marks:type_name -> bigfleet.state.v1.UnknownMarks.MarksEntry
 	6,  // 15: bigfleet.state.v1.Record.MarksEntry.value:type_name -> bigfleet.state.v1.Mark
 	6,  // 16: bigfleet.state.v1.UnknownMarks.MarksEntry.value:type_name -> bigfleet.state.v1.Mark
 	17, // [17:17] is the sub-list for method output_type
@@ -1174,7 +1312,7 @@ func file_bigfleet_state_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bigfleet_state_v1_record_proto_rawDesc), len(file_bigfleet_state_v1_record_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
