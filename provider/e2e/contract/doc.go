@@ -1,0 +1,10 @@
+// Package contract holds the rules of the CapacityProvider service as tests
+// that know nothing of a server but its port. By default they build and start
+// the provider of this repository on the fake backend. The compiled binary can
+// be pointed at any server:
+//
+//	go test -c -o contract ./provider/e2e/contract
+//	./contract -test.v -target host:port
+//
+// CONTRIBUTING.md tells what its flags do to the server.
+package contract

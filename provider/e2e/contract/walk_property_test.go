@@ -1,0 +1,138 @@
+package contract
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+)
+
+// churn changes machines over and over, a caller each, until it is stopped.
+type churn struct {
+	s     *server
+	pause sync.RWMutex // held by a caller over a whole transition
+	done  chan struct{}
+	wg    sync.WaitGroup
+}
+
+func startChurn(s *server, ids []string) *churn {
+	c := &churn{s: s, done: make(chan struct{})}
+	for i, id := range ids {
+		c.wg.Go(func() {
+			for n := int64(0); ; {
+				for _, k := range kinds {
+					n++
+					if err := c.step(k, id, token{fmt.Sprintf("%s-churn-%d", run, i), 1, n}); err != nil {
+						s.t.Errorf("%v", err)
+						return
+					}
+					select {
+					case <-c.done:
+						return
+					default:
+					}
+				}
+			}
+		})
+	}
+	return c
+}
+
+func (c *churn) step(k kind, id string, tok token) error {
+	c.pause.RLock()
+	defer c.pause.RUnlock()
+	if a := c.s.try(k, id, tok); a.err != nil {
+		return fmt.Errorf("%s of %s: %w", k, id, a.err)
+	}
+	_, err := c.s.reach(id, edges[k].to)
+	return err
+}
+
+func (c *churn) stop() {
+	close(c.done)
+	c.wg.Wait()
+}
+
+// corrupted draws a cursor that differs from the one given.
+func corrupted(t *rapid.T, cursor []byte) []byte {
+	bad := slices.Clone(cursor)
+	switch rapid.SampledFrom([]string{"flip", "cut", "longer", "random"}).Draw(t, "corruption") {
+	case "flip":
+		for range rapid.IntRange(1, 3).Draw(t, "flips") {
+			bad[rapid.IntRange(0, len(bad)-1).Draw(t, "byte")] ^= byte(1 << rapid.IntRange(0, 7).Draw(t, "bit"))
+		}
+	case "cut":
+		bad = bad[:rapid.IntRange(0, len(bad)-1).Draw(t, "length")]
+	case "longer":
+		bad = append(bad, rapid.SliceOfN(rapid.Byte(), 1, 8).Draw(t, "more")...)
+	default:
+		bad = rapid.SliceOfN(rapid.Byte(), 0, 2*len(bad)).Draw(t, "cursor")
+	}
+	if bytes.Equal(bad, cursor) { // flips may undo each other
+		bad[0] ^= 0xff
+	}
+	return bad
+}
+
+// TestWalkProperty follows pages and deltas of several walks at once, in any
+// sizes and with any filters, while callers change some machines.
+func TestWalkProperty(t *testing.T) {
+	const most = 24
+	s := open(t, most)
+	busy := s.lease(min(3, *machines))
+	total := len(s.list().GetMachines())
+	quiet := map[string]*pb.Machine{}
+	for _, m := range s.list().GetMachines() {
+		if !slices.Contains(busy, m.GetId()) {
+			quiet[m.GetId()] = m
+		}
+	}
+	churn := startChurn(s, busy)
+	defer churn.stop()
+	states := []pb.MachineState{speculative, creating, idle, configuring, configured, draining, deleting, failed, unspecified, 99}
+	rapid.Check(t, func(t *rapid.T) {
+		s := s.in(t)
+		walks := make([]*walk, rapid.IntRange(1, 3).Draw(t, "walks"))
+		for i := range walks {
+			walks[i] = newWalk(rapid.SliceOfN(rapid.SampledFrom(states), 0, 4).Draw(t, "states"), quiet)
+		}
+		next := func(w *walk) bool {
+			size := int32(rapid.IntRange(0, total+1).Draw(t, "max_results"))
+			l := s.page(w.states, size, w.cursor)
+			if err := w.take(l, size); err != nil {
+				t.Fatalf("page of %d of %v: %v", size, w.states, err)
+			}
+			return size > 0 && len(l.GetMachines()) == int(size)
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "length") {
+			w := rapid.SampledFrom(walks).Draw(t, "walk")
+			if w.cursor != nil && rapid.IntRange(0, 3).Draw(t, "corrupt") == 0 {
+				bad := corrupted(t, w.cursor)
+				afresh := newWalk(w.states, quiet)
+				l := s.page(w.states, 0, bad)
+				if err := afresh.take(l, 0); err != nil {
+					t.Fatalf("cursor %x, made of %x: %v", bad, w.cursor, err)
+				}
+				if len(w.states) == 0 && len(l.GetMachines()) != total {
+					t.Fatalf("cursor %x, made of %x: %d machines, want all %d", bad, w.cursor, len(l.GetMachines()), total)
+				}
+				continue
+			}
+			next(w)
+		}
+		churn.pause.Lock()
+		defer churn.pause.Unlock()
+		for _, w := range walks {
+			for next(w) {
+			}
+			if err := w.finish(s.list()); err != nil {
+				t.Fatalf("walk of %v: %v", w.states, err)
+			}
+		}
+	})
+}
