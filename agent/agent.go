@@ -150,9 +150,6 @@ func (a *agent) resume(ctx context.Context) {
 func (a *agent) loop(ctx context.Context) {
 	for ctx.Err() == nil {
 		a.opt.Notifier.Watchdog()
-		if t, ok := a.hook.(tidier); ok {
-			t.Tidy()
-		}
 		a.collect()
 		ackErr := a.report(ctx)
 		wait := a.opt.Wait

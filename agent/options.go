@@ -46,18 +46,21 @@ func (f HookFunc) Run(ctx context.Context, call Call) error { return f(ctx, call
 // for a run that an earlier agent in the same boot of the host began, and
 // returns its result, or ErrLost. When ctx ends with the cause ErrStopping,
 // both Run and Resume leave the work running and return that cause.
+//
+// Attempts returns the last attempt of the call's verb and command that the hook
+// knows to have been begun, 0 for none. It is asked about commands that the
+// journal does not know.
 type Resumer interface {
 	Resume(ctx context.Context, call Call) error
+	Attempts(call Call) (int, error)
 }
 
 // Errors between an agent and its hook.
 var (
 	ErrLost     = hook.ErrLost
 	ErrStopping = hook.ErrStopping
+	ErrDeadline = hook.ErrDeadline
 )
-
-// tidier is implemented by a Hook that wants to be called now and then.
-type tidier interface{ Tidy() }
 
 // Record is what a journal holds about one command.
 type Record = journal.Record

@@ -26,6 +26,8 @@ func (l lasting) Resume(ctx context.Context, call agent.Call) error {
 	return l.wait(ctx, "resume", call)
 }
 
+func (lasting) Attempts(agent.Call) (int, error) { return 0, nil }
+
 func (l lasting) wait(ctx context.Context, how string, call agent.Call) error {
 	l.mu.Lock()
 	l.calls = append(l.calls, fmt.Sprintf("%s %s %s %d", how, call.Verb, call.Command.CommandID, call.Attempt))

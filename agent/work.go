@@ -28,9 +28,6 @@ func (w *work) stop(cause error) {
 	<-w.ended.Done()
 }
 
-// errDeadline is the context's cause when a command ran out of time.
-var errDeadline = errors.New("the command's deadline passed")
-
 // begin starts to carry out the command of rec, which either is new, or was
 // begun by an earlier agent or an earlier boot. delivered says that the provider
 // just sent it, with its blob.
@@ -39,7 +36,7 @@ func (a *agent) begin(ctx context.Context, rec Record, deadline time.Time, deliv
 	// Not the child of ctx: the end of the agent must be told from the end of
 	// the command by its cause.
 	workCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	workCtx, stopTimer := context.WithDeadlineCause(workCtx, deadline, errDeadline)
+	workCtx, stopTimer := context.WithDeadlineCause(workCtx, deadline, ErrDeadline)
 	ended, end := context.WithCancel(context.Background())
 	w := &work{
 		id: rec.Command.CommandID, cancel: cancel, ended: ended,
@@ -128,6 +125,11 @@ func (p *performer) steps(ctx context.Context, rec *Record) error {
 // began.
 func (p *performer) mainStep(ctx context.Context, rec *Record, verb Verb) error {
 	r, resumes := p.hook.(Resumer)
+	if rec.Attempt == 0 && resumes {
+		if err := p.recall(rec, r, verb); err != nil {
+			return err
+		}
+	}
 	if rec.Attempt > 0 && resumes && rec.BootID == p.bootID && p.bootID != "" {
 		p.log.Info("taking up the hook that an earlier agent started", "verb", verb, "attempt", rec.Attempt)
 		err := r.Resume(ctx, Call{Verb: verb, Command: rec.Command, Attempt: rec.Attempt})
@@ -148,30 +150,59 @@ func (p *performer) mainStep(ctx context.Context, rec *Record, verb Verb) error 
 	return p.hook.Run(ctx, Call{Verb: verb, Command: rec.Command, Attempt: rec.Attempt})
 }
 
+// recall asks the hook for a run that the journal does not know, because it was
+// damaged or lost: the same command must not run beside, or after, itself.
+func (p *performer) recall(rec *Record, r Resumer, verb Verb) error {
+	attempt, err := r.Attempts(Call{Verb: verb, Command: rec.Command})
+	if err != nil {
+		return fmt.Errorf("refused, nothing was run: it cannot be told whether the command ran before: %w", err)
+	}
+	if attempt == 0 {
+		return nil
+	}
+	p.log.Warn("the command ran before and the journal does not know it", "verb", verb, "attempt", attempt)
+	rec.Step, rec.Attempt, rec.BootID = string(verb), attempt, p.bootID
+	if err := p.journal.Put(*rec); err != nil {
+		p.log.Error("an earlier run cannot be journalled", "error", err) // it is found again
+	}
+	return nil
+}
+
 // awaitReady asks the hook until the node is ready or the time is over.
 func (p *performer) awaitReady(ctx context.Context, rec Record) error {
 	rec.Command.Blob = nil
-	var last error
+	var last error // the answer of a check that was not cut short
 	for {
 		err := p.hook.Run(ctx, Call{Verb: Ready, Command: rec.Command, Attempt: rec.Attempt})
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil {
-			last = err // the answer of a check that was not cut short
+		if ctx.Err() == nil && !errors.Is(err, ErrDeadline) {
+			last = err
 			p.log.Debug("not ready yet", "error", err)
+			if pause(ctx, p.pause) {
+				continue
+			}
 		}
-		timer := time.NewTimer(p.pause)
-		select {
-		case <-timer.C:
-			continue
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if cause := context.Cause(ctx); last == nil || !errors.Is(cause, errDeadline) {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrDeadline) {
 			return cause
 		}
+		if last == nil {
+			last = err // a check that hangs may have said at what
+		}
 		return fmt.Errorf("the hook succeeded but the node did not become ready in time: %w", last)
+	}
+}
+
+// pause waits for d and tells whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -19,19 +19,34 @@
 // output is discarded; the last lines of standard error explain a failure to the
 // operator, less what the blob and the token hold.
 //
-// When a hook fails, runs out of time or is superseded, its whole process group
-// is killed. What a successful hook leaves in the background lives on.
+// A hook that fails, runs out of time or is superseded leaves nothing in its
+// process group: that is asked to end and killed up to 5 s later. With a
+// deadline it is asked so early that it is killed at the deadline. Of a hook
+// that did not end by itself also what left the group (setsid) is killed, if it
+// has the agent's user and the run's mark in its environment, BIGFLEET_RUN; a
+// process that cleaned its environment, or changed its user, escapes. Only a
+// control group, as a transient systemd unit has, is airtight.
+//
+// What a successful hook leaves in the background lives on, and may print for
+// ever.
 //
 // # How
 //
 // Each run has a directory on tmpfs:
 //
 //	<runtime dir>/runs/<short id>-<verb>-<attempt>/
-//	    command  the command's id
-//	    pid      made by the supervising shell with O_EXCL: whoever makes it owns the run
-//	    status   the hook's exit status, renamed into place when it ended
-//	    stderr   the hook's standard error
-//	    blob     the bootstrap blob, 0600, gone when the hook ended
+//	    pid              made by the supervising shell with O_EXCL: whoever makes it owns the run
+//	    status           the hook's exit status, renamed into place when it ended
+//	    status.reserved  room for it until then
+//	    stderr.new, stderr, stderr.old
+//	                     the end of what the hook printed, in pieces of 256 KiB at most
+//	    drained          nobody holds the hook's standard error any more
+//	    outcome          what is reported of the output; the pieces are gone then
+//	    blob             the bootstrap blob, 0600, gone when the hook ended
+//
+// Two shells make it that are no part of the agent: the supervisor runs the hook
+// and ends with it; the keeper reads its standard error from a pipe until nobody
+// holds that, and so bounds what a run can write here.
 package hook
 
 import (
@@ -68,4 +83,7 @@ var (
 	// be resumed is left running then; with every other cause all that it
 	// started is killed.
 	ErrStopping = errors.New("the agent is stopping")
+	// ErrDeadline says that the time of the command is over. A hook that needs
+	// time to be ended is told a few seconds before.
+	ErrDeadline = errors.New("the command's deadline passed")
 )

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,8 +26,8 @@ const (
 	PackagePath  = "/usr/lib/bigfleet-agent/bootstrap"
 )
 
-// keepRuns is how many run directories stay: a daemon that a hook left may hold
-// its standard error, which must be reachable to be trimmed.
+// keepRuns is how many run directories stay, for Attempts and for whoever looks
+// into a failure.
 const keepRuns = 16
 
 // Host runs the hook of this host. Its methods may be called from many
@@ -78,13 +79,31 @@ func (h *Host) Run(ctx context.Context, call Call) error {
 		return fmt.Errorf("hook %s: prepare %s: %w", call.Verb, job.Dir, err)
 	}
 	if err := h.Runner.Start(job); err != nil {
-		return errors.Join(fmt.Errorf("hook %s: start %s: %w", call.Verb, path, err), removeBlob(job))
+		return errors.Join(fmt.Errorf("hook %s: start %s: %w", call.Verb, path, err), os.RemoveAll(job.Dir))
 	}
 	err = h.follow(ctx, job, call)
 	if errors.Is(err, ErrLost) {
-		return fmt.Errorf("hook %s: its supervising shell was killed", call.Verb)
+		return fmt.Errorf("hook %s: its supervising shell was killed, or could not write to %s", call.Verb, job.Dir)
 	}
 	return err
+}
+
+// Attempts returns the attempt of the last run of call's verb and command since
+// the host booted, 0 when there was none. It is for an agent whose journal was
+// lost: the runtime directory remembers the last few runs too.
+func (h *Host) Attempts(call Call) (int, error) {
+	entries, err := os.ReadDir(h.runsDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	last := 0
+	for _, e := range entries {
+		number, ours := strings.CutPrefix(e.Name(), runPrefix(call))
+		if n, err := strconv.Atoi(number); ours && err == nil {
+			last = max(last, n)
+		}
+	}
+	return last, nil
 }
 
 // Resume waits for a run that an earlier agent began. ErrLost says that its
@@ -103,7 +122,17 @@ func (h *Host) Resume(ctx context.Context, call Call) error {
 }
 
 func (h *Host) follow(ctx context.Context, job Job, call Call) error {
-	status, err := h.Runner.Wait(ctx, job)
+	waitCtx, patience := ctx, func() time.Duration { return politeness }
+	if end, limited := ctx.Deadline(); limited {
+		// The hook is asked to end so early that it can be killed at the
+		// deadline: the provider does not wait for the report much longer.
+		ask := end.Add(-min(politeness, time.Until(end)/4))
+		var cancel context.CancelFunc
+		waitCtx, cancel = context.WithDeadlineCause(ctx, ask, ErrDeadline)
+		defer cancel()
+		patience = func() time.Duration { return min(politeness, time.Until(end)) }
+	}
+	status, err := h.Runner.Wait(waitCtx, job)
 	if errors.Is(err, ErrStopping) {
 		return err
 	}
@@ -111,57 +140,46 @@ func (h *Host) follow(ctx context.Context, job Job, call Call) error {
 		h.clean(job, "")
 		return nil
 	}
-	if err == nil {
+	// The run failed: what it started must not go on beside another attempt.
+	// What left the group of a hook that ended by itself was left on purpose.
+	ended := err == nil
+	switch {
+	case ended:
 		err = fmt.Errorf("hook %s: exit status %d", call.Verb, status)
-	} else if !errors.Is(err, ErrLost) {
+	case !errors.Is(err, ErrLost):
 		err = fmt.Errorf("hook %s: killed: %w", call.Verb, err)
 	}
-	// The run failed: what it started must not go on beside another attempt.
-	stopErr := h.Runner.Stop(job)
-	text, tailErr := tail(stderrPath(job), NewRedactor(h.Token, call.Command.Blob))
+	stopErr := h.Runner.Stop(job, patience(), !ended)
+	text, textErr := explain(job, NewRedactor(h.Token, call.Command.Blob))
 	if text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
-	if errors.Is(tailErr, fs.ErrNotExist) {
-		tailErr = nil
-	}
 	h.clean(job, text)
-	return errors.Join(err, stopErr, tailErr)
+	return errors.Join(err, stopErr, textErr)
 }
 
 // clean removes what may hold the blob: its file, and what the hook printed, of
 // which text stays. An agent that dies before it journalled the result finds
 // that again. It decides nothing about the result: the host is as it is.
 func (h *Host) clean(job Job, text string) {
-	err := overwrite(stderrPath(job), text)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err = errors.Join(err, removeBlob(job)); err != nil {
+	if err := errors.Join(forget(job, text), removeBlob(job)); err != nil {
 		h.Log.Error("what a hook's run left cannot be cleaned", "dir", job.Dir, "error", err)
-	}
-}
-
-// Tidy trims what earlier hooks' daemons still write. It is cheap and meant to
-// be called now and then.
-func (h *Host) Tidy() {
-	files, err := filepath.Glob(filepath.Join(h.runsDir(), "*", "stderr"))
-	if err != nil {
-		return // only for a malformed pattern
-	}
-	for _, path := range files {
-		if err := trim(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			h.Log.Warn("a hook's output cannot be trimmed", "path", path, "error", err)
-		}
 	}
 }
 
 func (h *Host) runsDir() string { return filepath.Join(h.RuntimeDir, "runs") }
 
 func (h *Host) job(call Call) Job {
+	return Job{
+		Dir:  filepath.Join(h.runsDir(), runPrefix(call)+strconv.Itoa(call.Attempt)),
+		Verb: call.Verb, Env: environment(call),
+	}
+}
+
+// runPrefix is the name of the call's run directory without the attempt.
+func runPrefix(call Call) string {
 	sum := sha256.Sum256([]byte(call.Command.CommandID))
-	name := hex.EncodeToString(sum[:8]) + "-" + string(call.Verb) + "-" + strconv.Itoa(call.Attempt)
-	return Job{Dir: filepath.Join(h.runsDir(), name), Verb: call.Verb, ID: call.Command.CommandID, Env: environment(call)}
+	return hex.EncodeToString(sum[:8]) + "-" + string(call.Verb) + "-"
 }
 
 // prepare makes the run's directory anew.
@@ -183,15 +201,15 @@ func (h *Host) prepare(job *Job, call Call) error {
 	if err := os.Mkdir(job.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(idPath(*job), []byte(job.ID), 0o600); err != nil {
-		return err
-	}
 	if call.Verb != Configure {
 		return nil
 	}
 	job.Stdin = blobPath(*job)
 	job.Env = append(job.Env, "BIGFLEET_BLOB_FILE="+job.Stdin)
-	return os.WriteFile(job.Stdin, call.Command.Blob, 0o600)
+	if err := os.WriteFile(job.Stdin, call.Command.Blob, 0o600); err != nil {
+		return errors.Join(err, os.RemoveAll(job.Dir)) // it may hold a part of the blob
+	}
+	return nil
 }
 
 // prune ends what may still run, though the journal knows nothing of it or it
@@ -219,12 +237,7 @@ func (h *Host) prune() error {
 	for i, r := range runs {
 		job := Job{Dir: r.dir}
 		if !h.Runner.Ended(job) {
-			id, err := os.ReadFile(idPath(job))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			job.ID = string(id)
-			errs = append(errs, h.Runner.Stop(job))
+			errs = append(errs, h.Runner.Stop(job, politeness, true))
 		}
 		errs = append(errs, removeBlob(job))
 		if i >= keepRuns-1 {
@@ -234,7 +247,6 @@ func (h *Host) prune() error {
 	return errors.Join(errs...)
 }
 
-func idPath(job Job) string   { return filepath.Join(job.Dir, "command") }
 func blobPath(job Job) string { return filepath.Join(job.Dir, "blob") }
 
 func removeBlob(job Job) error {
@@ -257,7 +269,7 @@ func environment(call Call) []string {
 		"BIGFLEET_ATTEMPT=" + strconv.Itoa(call.Attempt),
 		"HOME=/root",
 		"LANG=C.UTF-8",
-		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+		"PATH=" + searchPath(),
 	}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
 		if v, ok := os.LookupEnv(name); ok {
@@ -265,6 +277,10 @@ func environment(call Call) []string {
 		}
 	}
 	return env
+}
+
+func searchPath() string {
+	return cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
 // OnTmpfs tells whether dir, or the nearest parent that exists, is in memory.

@@ -3,46 +3,68 @@ package hook
 import (
 	"bytes"
 	"errors"
-	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
 )
 
 const (
-	tailRead   = 64 << 10 // what is read of the end of a hook's output
-	tailLines  = 20       // what is reported of it
-	tailBytes  = 2 << 10
-	outputSize = 1 << 20 // past this a hook's output file is cut down
+	tailRead  = 64 << 10 // what is read of the end of a hook's output
+	tailLines = 20       // what is reported of it
+	tailBytes = 2 << 10
+	drainWait = 500 * time.Millisecond // for the keeper to see the pipe's end
 )
 
-// tail returns the last lines of the file at path without secrets.
-func tail(path string, r *Redactor) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
+// outputFiles are the pieces that the keeper makes, the newest first. A piece
+// only ever moves to a later name.
+var outputFiles = []string{"stderr.new", "stderr", "stderr.old"}
+
+func outcomePath(job Job) string { return filepath.Join(job.Dir, "outcome") }
+
+// explain returns the last lines of what the job printed without secrets. The
+// agent that looks first finds that in the keeper's files, a later one in the
+// outcome.
+func explain(job Job, r *Redactor) (string, error) {
+	text, err := os.ReadFile(outcomePath(job))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return string(text), err
 	}
-	defer f.Close()
-	text, err := readEnd(f)
-	if err != nil {
-		return "", err
+	// The hook's end may be known before its last line is in a file. A daemon
+	// that is left holds the pipe open: then this waits in vain.
+	for end := time.Now().Add(drainWait); time.Now().Before(end); time.Sleep(look / 10) {
+		if _, err := os.Stat(filepath.Join(job.Dir, "drained")); err == nil {
+			break
+		}
 	}
-	return lastLines(r.Redact(text)), nil
+	raw, err := readOutput(job)
+	return lastLines(r.Redact(raw)), err
 }
 
-// readEnd returns the end of f from the beginning of a line: half a line could
-// be half a secret, which no pattern matches.
-func readEnd(f *os.File) (string, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
+// readOutput returns the end of the job's output from the beginning of a line:
+// half a line could be half a secret, which no pattern matches.
+func readOutput(job Job) (string, error) {
+	var buf []byte
+	begun := true
+	for _, name := range slices.Backward(outputFiles) {
+		piece, err := os.ReadFile(filepath.Join(job.Dir, name)) // the keeper bounds it
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return "", err
+		}
+		// A third piece says that there may have been a fourth.
+		begun = begun && name != outputFiles[len(outputFiles)-1]
+		buf = append(buf, piece...)
 	}
-	start := max(0, info.Size()-tailRead)
-	buf, err := io.ReadAll(io.NewSectionReader(f, start, tailRead))
-	if err != nil {
-		return "", err
+	if len(buf) > tailRead {
+		buf, begun = buf[len(buf)-tailRead:], false
 	}
-	if start > 0 {
+	if !begun {
 		_, rest, found := bytes.Cut(buf, []byte("\n"))
 		if !found {
 			return "[output without line breaks]", nil
@@ -50,6 +72,23 @@ func readEnd(f *os.File) (string, error) {
 		buf = rest
 	}
 	return strings.ToValidUTF8(string(buf), "?"), nil
+}
+
+// forget puts text, which has no secrets, in place of what the job printed, and
+// tells the keeper that nobody will look at more.
+func forget(job Job, text string) error {
+	temp := outcomePath(job) + ".new"
+	err := os.WriteFile(temp, []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(temp, outcomePath(job))
+	}
+	errs := []error{err}
+	for _, name := range outputFiles { // in the order in which the keeper moves them
+		if err := os.Remove(filepath.Join(job.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // lastLines shortens text to what an ack can carry, in one line.
@@ -72,32 +111,4 @@ func lastLines(text string) string {
 		out = "… " + strings.ToValidUTF8(out[len(out)-tailBytes:], "")
 	}
 	return out
-}
-
-// trim keeps the output file at path from filling the tmpfs: past outputSize
-// only its end stays. The writers append, so they go on after it.
-func trim(path string) error {
-	info, err := os.Stat(path)
-	if err != nil || info.Size() <= outputSize {
-		return err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	text, err := readEnd(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return overwrite(path, "[earlier output was cut]\n"+text)
-}
-
-// overwrite replaces what is in the file and not the file: a daemon may hold it.
-func overwrite(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
 }

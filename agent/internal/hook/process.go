@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,16 +19,20 @@ import (
 )
 
 const (
-	look       = 100 * time.Millisecond // how often a run is looked at
-	claimWait  = 2 * time.Second        // for a shell between its claim and its pid
-	politeness = 5 * time.Second        // between TERM and KILL
-	killWait   = 2 * time.Second        // for a killed group to be gone
+	look      = 100 * time.Millisecond // how often a run is looked at
+	claimWait = 2 * time.Second        // for a shell between its claim and its pid
 )
 
 // supervisor is the script that owns a run. See the package comment.
 //
 //go:embed supervisor.sh
 var supervisor string
+
+// keeper is the script that keeps what the hook and its daemons print. See the
+// package comment.
+//
+//go:embed keeper.sh
+var keeper string
 
 // Processes runs hooks as plain processes, each in a process group of its own.
 // Its zero value is ready; all methods may be called from many goroutines.
@@ -38,19 +43,14 @@ type Processes struct {
 
 // Start implements Runner.
 func (p *Processes) Start(job Job) error {
-	// No context: the hook outlives this agent, Stop ends it.
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", supervisor, "bigfleet-hook", job.Dir, job.Path, string(job.Verb))
-	cmd.Env = job.Env
-	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// Files and no pipes: the hook must be able to write after the agent died,
-	// and a background child that holds a pipe would delay the result.
-	stderr, err := os.OpenFile(stderrPath(job), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
+	if err := os.WriteFile(reservedPath(job), []byte("          "), 0o600); err != nil {
 		return err
 	}
-	defer stderr.Close()
-	cmd.Stderr = stderr
+	// No context: the hook outlives this agent, Stop ends it.
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", supervisor, "bigfleet-hook", job.Dir, job.Path, string(job.Verb))
+	cmd.Env = append(slices.Clip(job.Env), mark(job))
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if job.Stdin != "" {
 		stdin, err := os.Open(job.Stdin)
 		if err != nil {
@@ -59,6 +59,12 @@ func (p *Processes) Start(job Job) error {
 		defer stdin.Close()
 		cmd.Stdin = stdin
 	}
+	stderr, err := keep(job)
+	if err != nil {
+		return err
+	}
+	defer stderr.Close()
+	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -81,6 +87,26 @@ func (p *Processes) Start(job Job) error {
 	return nil
 }
 
+// keep starts the job's keeper and returns the pipe to it. The keeper is in a
+// session of its own and without the run's mark: whoever kills the run must not
+// kill it, which ends with the last process that holds the pipe.
+func keep(job Job) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", keeper, "bigfleet-keeper", job.Dir)
+	cmd.Env = []string{"LANG=C", "PATH=" + searchPath()}
+	cmd.Stdin = r
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	go func() { _ = cmd.Wait() }() // reaps; ends like the goroutine in Start
+	return w, nil
+}
+
 // Wait implements Runner.
 func (p *Processes) Wait(ctx context.Context, job Job) (int, error) {
 	p.mu.Lock()
@@ -96,10 +122,6 @@ func (p *Processes) Wait(ctx context.Context, job Job) (int, error) {
 		}
 		if !alive {
 			return 0, ErrLost
-		}
-		// A file that a daemon may hold is trimmed here as well as by Tidy.
-		if err := trim(stderrPath(job)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, err
 		}
 		select {
 		case <-ctx.Done():
@@ -142,31 +164,6 @@ func (p *Processes) Ended(job Job) bool {
 	return ended || err != nil
 }
 
-// Stop implements Runner.
-func (p *Processes) Stop(job Job) error {
-	pid, err := p.claimedPid(job)
-	if err != nil || pid == 0 {
-		return err
-	}
-	for _, s := range []struct {
-		signal syscall.Signal
-		wait   time.Duration
-	}{{syscall.SIGTERM, politeness}, {syscall.SIGKILL, killWait}} {
-		if !ownsGroup(pid, job) {
-			return nil
-		}
-		if err := syscall.Kill(-pid, s.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("kill the hook's process group %d: %w", pid, err)
-		}
-		for end := time.Now().Add(s.wait); time.Now().Before(end); time.Sleep(look / 4) {
-			if !ownsGroup(pid, job) {
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("the hook's process group %d is alive after SIGKILL (a process in uninterruptible sleep: look at its storage)", pid)
-}
-
 // claimedPid returns the run's process group, 0 when it has none. It waits a
 // moment for a supervisor that was just started.
 func (p *Processes) claimedPid(job Job) (int, error) {
@@ -184,9 +181,9 @@ func (p *Processes) claimedPid(job Job) (int, error) {
 	}
 }
 
-func pidPath(job Job) string    { return filepath.Join(job.Dir, "pid") }
-func statusPath(job Job) string { return filepath.Join(job.Dir, "status") }
-func stderrPath(job Job) string { return filepath.Join(job.Dir, "stderr") }
+func pidPath(job Job) string      { return filepath.Join(job.Dir, "pid") }
+func statusPath(job Job) string   { return filepath.Join(job.Dir, "status") }
+func reservedPath(job Job) string { return filepath.Join(job.Dir, "status.reserved") }
 
 func readPid(job Job) (int, error) { return readNumber(pidPath(job)) }
 
@@ -212,47 +209,4 @@ func readNumber(path string) (int, error) {
 func isSupervisor(pid int, job Job) bool {
 	argv, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && bytes.Contains(argv, []byte("\x00"+job.Dir+"\x00"))
-}
-
-// ownsGroup tells whether the process group pgid has a living process that
-// belongs to the job's command. A number that another group got later does not.
-func ownsGroup(pgid int, job Job) bool {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return false
-	}
-	mark := []byte("BIGFLEET_COMMAND_ID=" + job.ID)
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || !inGroup(pid, pgid) {
-			continue
-		}
-		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && (isSupervisor(pid, job) || containsEntry(env, mark)) {
-			return true
-		}
-	}
-	return false
-}
-
-func containsEntry(env, entry []byte) bool {
-	for e := range bytes.SplitSeq(env, []byte{0}) {
-		if bytes.Equal(e, entry) {
-			return true
-		}
-	}
-	return false
-}
-
-// inGroup reads the process group out of /proc/PID/stat, see proc_pid_stat(5).
-// Zombies do not count.
-func inGroup(pid, pgid int) bool {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return false
-	}
-	// The name in parentheses may itself hold spaces and parentheses.
-	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
-	fields := strings.Fields(string(rest)) // state, ppid, pgrp, …
-	return found && len(fields) > 2 && fields[0] != "Z" && fields[2] == strconv.Itoa(pgid)
 }

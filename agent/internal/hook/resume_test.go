@@ -82,9 +82,9 @@ func TestResumeOfNothing(t *testing.T) {
 func TestResumeEndsAtTheDeadline(t *testing.T) {
 	h, dir := newHost(t, waitForGo)
 	detach(t, h, dir, call(hook.Configure, "op-1", "x"))
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("the deadline passed"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, hook.ErrDeadline)
 	defer cancel()
-	if err := restarted(h).Resume(ctx, call(hook.Configure, "op-1", "")); err == nil || !strings.Contains(err.Error(), "the deadline passed") {
+	if err := restarted(h).Resume(ctx, call(hook.Configure, "op-1", "")); err == nil || !errors.Is(err, hook.ErrDeadline) {
 		t.Errorf("Resume = %v", err)
 	}
 }
@@ -109,7 +109,7 @@ while :; do sleep 0.05; done`)
 // without an owner; whoever claims it first has it.
 func TestLateSupervisorDoesNotRun(t *testing.T) {
 	dir := t.TempDir()
-	job := hook.Job{Dir: filepath.Join(dir, "run"), Path: "/bin/true", Verb: hook.Drain, ID: "op-1", Env: []string{"BIGFLEET_COMMAND_ID=op-1"}}
+	job := hook.Job{Dir: filepath.Join(dir, "run"), Path: "/bin/true", Verb: hook.Drain}
 	if err := os.Mkdir(job.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -126,4 +126,26 @@ func TestLateSupervisorDoesNotRun(t *testing.T) {
 	if late.Ended(job) {
 		t.Error("the hook ran")
 	}
+}
+
+// The runtime directory knows what ran when the journal is lost.
+func TestAttempts(t *testing.T) {
+	h, _ := newHost(t, "exit 0")
+	want := func(verb hook.Verb, id string, attempt int) {
+		t.Helper()
+		if got, err := h.Attempts(call(verb, id, "")); err != nil || got != attempt {
+			t.Errorf("Attempts of %s %s = %d, %v, want %d", verb, id, got, err, attempt)
+		}
+	}
+	want(hook.Configure, "op-1", 0)
+	for _, attempt := range []int{1, 2, 10} {
+		c := call(hook.Configure, "op-1", "x")
+		c.Attempt = attempt
+		if err := h.Run(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		want(hook.Configure, "op-1", attempt)
+	}
+	want(hook.Ready, "op-1", 0)
+	want(hook.Configure, "op-2", 0)
 }

@@ -1,6 +1,9 @@
 package hook
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Job is a prepared run.
 type Job struct {
@@ -9,7 +12,6 @@ type Job struct {
 	Verb  Verb
 	Env   []string
 	Stdin string // a file, or "" for none
-	ID    string // command id
 }
 
 // Runner starts jobs and follows them. A job outlives the runner that started
@@ -24,8 +26,9 @@ type Runner interface {
 	// Ended tells whether the job's hook ended by itself, so that what it left
 	// running is meant to run.
 	Ended(Job) bool
-	// Stop kills everything that the job started and has not left its group,
-	// politely first, and returns when it is gone. It takes a few seconds at
-	// most.
-	Stop(Job) error
+	// Stop ends everything that the job started and has not left its process
+	// group: it is asked to end and, after patience, killed. With strays also
+	// what has left the group, as far as it can be found. It returns when all is
+	// gone, which takes patience and a few seconds at most.
+	Stop(job Job, patience time.Duration, strays bool) error
 }

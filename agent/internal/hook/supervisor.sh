@@ -5,5 +5,6 @@ echo "$$" 2>/dev/null >"$1/pid" || exit 125
 set +C
 "$2" "$3" >/dev/null
 code=$?
-echo "$code" >"$1/status.tmp" && mv "$1/status.tmp" "$1/status"
+# Written over what was reserved: a tmpfs that is full by now has room for it.
+echo "$code" 1<>"$1/status.reserved" && mv "$1/status.reserved" "$1/status"
 exit "$code"
