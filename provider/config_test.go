@@ -60,7 +60,7 @@ func TestValidateJudgesFiles(t *testing.T) {
 	}{
 		"offerings":       {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, "[]")}, want: "--offerings: "},
 		"one offering":    {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, `{"offerings": []}`)}, want: "holds one JSON object; want an array of objects"},
-		"folder of state": {args: []string{"--use-fake-backend", "--state=/no/such/folder/x.db"}, want: "--state: its folder: stat /no/such/folder: "},
+		"folder of state": {args: []string{"--use-fake-backend", "--state=/no/such/folder/x.db"}, want: "--state: /no/such/folder/x.db: its folder: stat /no/such/folder: "},
 		"state a folder":  {args: []string{"--use-fake-backend", "--state=/tmp"}, want: "--state: /tmp is not a regular file"},
 		"API URL": {
 			args: []string{"--api-url=nonsense"},

@@ -3,7 +3,6 @@ package provider
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -50,7 +49,7 @@ func TestCatalogueFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &slotSource{
-		cfg: cfg, catalog: catalog, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		cfg: cfg, catalog: catalog, log: slog.New(slog.DiscardHandler),
 		engine: lifecycle.New(lifecycle.Options{Store: st, NewID: time.Now().String}),
 	}
 	listed := func() map[string]float64 {

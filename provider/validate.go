@@ -263,12 +263,12 @@ func checkStatePlace(path string) error {
 	dir := filepath.Dir(path)
 	switch info, err := os.Stat(dir); {
 	case err != nil:
-		return fmt.Errorf("--state: its folder: %w; make it, for the provider's user", err)
+		return fmt.Errorf("--state: %s: its folder: %w; make it, for the provider's user", path, err)
 	case !info.IsDir():
-		return fmt.Errorf("--state: %s is not a folder", dir)
+		return fmt.Errorf("--state: %s: %s is not a folder", path, dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Errorf("--state: the folder %s is not writable for this user: %w", dir, err)
+		return fmt.Errorf("--state: %s: its folder is not writable for this user: %w", path, err)
 	}
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist): // it will be made

@@ -244,7 +244,7 @@ func TestSecretsInRefusals(t *testing.T) {
 	env := environment(account[0], account[2], "SCW_SECRET_KEY="+hidden["secret key"], "BIGFLEET_BOOTSTRAP_SECRET="+hidden["bootstrap secret"])
 	for _, command := range []string{"serve", "check-config"} {
 		code, out := run(t, env, append([]string{command, "--log-level=debug"}, deployment(t)...)...)
-		wantRefusal(t, command, code, out, "secret key", "--bootstrap-secret")
+		wantRefusal(t, command, code, out, "--secret-key", "--bootstrap-secret")
 		hidden.in(t, command, []byte(out))
 	}
 	code, out := run(t, environment(), "check-config", "--secret-key="+hidden["secret key"], "--access-key=a", "--project-id=b", "--bootstrap-secret="+hidden["bootstrap secret"])

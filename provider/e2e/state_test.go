@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,89 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 )
-
-// TestRestartKeeps kills a provider at rest and starts another on its state: it
-// must be indistinguishable, marks and cursors included.
-func TestRestartKeeps(t *testing.T) {
-	t.Parallel()
-	state := filepath.Join(t.TempDir(), "state.db")
-	args := []string{"--use-fake-backend", "--provider=certify", "--state=" + state}
-	p := startProvider(t, environment(), nil, args...)
-	ids := p.machines(6)
-	old := p.list().GetRevision()
-	operations := map[string]string{
-		"Create":    p.must("Create", ids[0], token{"s", 3, 30}, idle),
-		"Delete":    "",
-		"Configure": "",
-	}
-	p.must("Create", ids[1], token{"s", 3, 30}, idle)
-	metadata := awkward()
-	if err := p.send(&pb.ConfigureRequest{MachineId: ids[1], ClusterId: "c", ShardMetadata: metadata, ShardId: "s", ShardEpoch: 3, SequenceNumber: 31}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.await(ids[1], configured); err != nil {
-		t.Fatal(err)
-	}
-	operations["Configure"] = p.must("Configure", ids[1], token{}, configured)
-	p.must("Create", ids[2], token{"s", math.MaxInt64, math.MaxInt64 - 1}, idle)
-	operations["Delete"] = p.must("Delete", ids[2], token{"s", math.MaxInt64, math.MaxInt64}, speculative)
-	for _, s := range []string{"s1", "s2"} {
-		_, err := p.call("Drain", ids[3], token{s, 5, 5}) // refused, but it leaves a mark
-		wantCode(t, "Drain of SPECULATIVE", err, codes.Internal)
-		_, err = p.call("Drain", "nobody", token{s, 5, 5})
-		wantCode(t, "Drain of nobody", err, codes.NotFound)
-	}
-	before := p.list()
-	delta := idsOf(p.page(nil, 0, old))
-	addr := p.addr
-
-	for round := range 2 {
-		if round == 0 {
-			p.kill()
-		} else if code := p.terminate(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
-		p = startProvider(t, environment(), nil, args...)
-		if p.addr == addr {
-			t.Errorf("the port is the same, %s", addr)
-		}
-		addr = p.addr
-		if diff := cmp.Diff(before, p.list(), protocmp.Transform()); diff != "" {
-			t.Errorf("round %d: the list changed (-before +after):\n%s", round, diff)
-		}
-		if l := p.page(nil, 0, before.GetRevision()); len(l.GetMachines()) != 0 || !bytes.Equal(l.GetRevision(), before.GetRevision()) {
-			t.Errorf("round %d: %d changes over the restart", round, len(l.GetMachines()))
-		}
-		if diff := cmp.Diff(delta, idsOf(p.page(nil, 0, old))); diff != "" {
-			t.Errorf("round %d: the delta of an old cursor changed:\n%s", round, diff)
-		}
-		if m := p.get(ids[1]); !equalMaps(m.GetShardMetadata(), metadata) {
-			t.Errorf("round %d: metadata %q", round, m.GetShardMetadata())
-		}
-		for _, c := range []struct {
-			kind, id string
-			tok      token
-		}{
-			{"Create", ids[0], token{"s", 3, 30}}, {"Configure", ids[1], token{"s", 3, 31}},
-			{"Create", ids[2], token{"s", math.MaxInt64, math.MaxInt64}}, {"Create", ids[3], token{"s1", 5, 5}}, {"Create", ids[3], token{"s2", 5, 4}},
-			{"Create", "nobody", token{"s1", 5, 5}}, {"Create", "nobody", token{"s2", 4, 6}},
-		} {
-			_, err := p.call(c.kind, c.id, c.tok)
-			wantCode(t, "a stale token after a restart", err, codes.FailedPrecondition)
-		}
-		p.repeats("Create", ids[0], operations["Create"])
-		p.repeats("Configure", ids[1], operations["Configure"])
-		p.repeats("Delete", ids[2], operations["Delete"])
-	}
-}
 
 // TestStateFromBackup restores an older copy of the state: a cursor of the
 // time in between must not leave a gap.
@@ -165,26 +87,31 @@ func TestDamagedState(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a folder", func(t *testing.T) {
-		code, out := run(t, environment(), "--use-fake-backend", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state="+dir)
-		wantStop(t, code, out, dir)
-	})
-	t.Run("a folder that is not there", func(t *testing.T) {
-		path := filepath.Join(dir, "absent", "state.db")
-		code, out := run(t, environment(), "--use-fake-backend", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state="+path)
-		wantStop(t, code, out, path)
-	})
-	t.Run("a folder on a read-only file system", func(t *testing.T) {
-		path := "/proc/self/state.db" // nobody can make files there, not even root
-		code, out := run(t, environment(), "--use-fake-backend", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state="+path)
-		wantStop(t, code, out, path)
-	})
 	t.Run("a second process", func(t *testing.T) {
 		p := startProvider(t, environment(), nil, "--use-fake-backend", "--provider=certify", "--state="+good)
 		code, out := run(t, environment(), "--use-fake-backend", "--provider=certify", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state="+good)
 		wantStop(t, code, out, good, "another process")
 		p.list() // the first one does not mind
 	})
+}
+
+// TestUnusableStatePath: where no state file can be is told by check-config, too.
+func TestUnusableStatePath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, path := range map[string]string{
+		"a folder":                    dir,
+		"a folder that is not there":  filepath.Join(dir, "absent", "state.db"),
+		"a read-only file system":     "/proc/self/state.db", // nobody can make files there, not even root
+		"a file where a folder is to": filepath.Join(write(t, "file", ""), "state.db"),
+	} {
+		for _, command := range []string{"serve", "check-config"} {
+			t.Run(command+" "+name, func(t *testing.T) {
+				code, out := run(t, environment(), command, "--use-fake-backend", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state="+path)
+				wantRefusal(t, command, code, out, "--state: ", path)
+			})
+		}
+	}
 }
 
 // wantStop expects that a start ended by itself with one line that names its

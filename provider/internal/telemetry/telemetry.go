@@ -50,7 +50,7 @@ const (
 
 	// The limit on them.
 	MetricBudgetRate   = "bigfleet_cloud_budget_rate"         // gauge: cloud; calls a second
-	MetricBudgetTokens = "bigfleet_cloud_budget_tokens"       // gauge: cloud
+	MetricBudgetTokens = "bigfleet_cloud_budget_tokens"       //nolint:gosec // gauge: cloud; these tokens are no credentials
 	MetricBudgetWait   = "bigfleet_cloud_budget_wait_seconds" // histogram: cloud, priority
 	MetricThrottled    = "bigfleet_cloud_throttled_total"     // counter: cloud, reason
 
