@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/channel"
+	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/rpc"
@@ -55,7 +57,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 
 	// The store comes first: a second process on the same file must learn that
 	// before it opens a port or touches the cloud.
-	st, err := store.Open(store.Options{Path: cfg.State, View: new(rpc.Framer).Frame, Log: log})
+	st, err := store.Open(store.Options{Path: cfg.State, Owner: cfg.owner(), View: new(rpc.Framer).Frame, Log: log})
 	if err != nil {
 		return err
 	}
@@ -257,6 +259,15 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		log.Info("stopped")
 	}
 	return err
+}
+
+// owner is whose state this process keeps: a state file is good for one alone.
+func (c *Config) owner() store.Owner {
+	project := c.ProjectID
+	if c.UseFake {
+		project = fakecloud.DefaultProjectID
+	}
+	return store.Owner{Provider: c.Provider, Zone: c.Zone, Substrate: c.Substrate, Project: strings.ToLower(project)}
 }
 
 // frames shows the store to the service.

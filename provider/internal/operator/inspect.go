@@ -51,6 +51,7 @@ blob only the size, and it is encrypted at that.
 // summary is what inspect shows of a file as a whole.
 type summary struct {
 	Version    uint64             `json:"schema_version"`
+	Owner      *store.Owner       `json:"owner,omitempty"`
 	Instance   string             `json:"instance"`
 	Restored   *time.Time         `json:"restored,omitempty"`
 	Revision   uint64             `json:"revision"`
@@ -61,6 +62,7 @@ type summary struct {
 	Operations []operationSummary `json:"operations"`
 	Shards     []shardSummary     `json:"shards"`
 	Unknown    int                `json:"unknown_ids_with_marks"`
+	Used       int                `json:"slots_with_used_ids"`
 }
 
 type operationSummary struct {
@@ -83,7 +85,10 @@ type shardSummary struct {
 func summarise(c *store.Contents) summary {
 	s := summary{
 		Version: c.Version, Instance: fmt.Sprintf("%x", c.Instance), Revision: c.Revision, Bytes: c.Bytes,
-		Machines: len(c.Machines), States: map[string]int{}, Operations: []operationSummary{}, Unknown: len(c.Unknown),
+		Machines: len(c.Machines), States: map[string]int{}, Operations: []operationSummary{}, Unknown: len(c.Unknown), Used: len(c.Generations),
+	}
+	if c.Owner != (store.Owner{}) {
+		s.Owner = &c.Owner
 	}
 	if !c.Restored.IsZero() {
 		s.Restored = &c.Restored
@@ -117,6 +122,9 @@ func printSummary(w io.Writer, path string, s summary, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "file\t%s, %d bytes\n", path, s.Bytes)
 	fmt.Fprintf(t, "schema\tversion %d; this program writes %d\n", s.Version, store.SchemaVersion())
+	if o := s.Owner; o != nil {
+		fmt.Fprintf(t, "owner\tprovider %s, zone %s, substrate %s, project %s\n", printable(o.Provider), printable(o.Zone), printable(o.Substrate), printable(o.Project))
+	}
 	fmt.Fprintf(t, "instance\t%s\n", s.Instance)
 	if s.Restored != nil {
 		fmt.Fprintf(t, "restored\t%s\n", s.Restored.Format(time.RFC3339))
@@ -125,6 +133,7 @@ func printSummary(w io.Writer, path string, s summary, now time.Time) error {
 	fmt.Fprintf(t, "holds\t%s\n", tally(s.Machines, func(state string) int { return s.States[state] }))
 	fmt.Fprintf(t, "leftovers\t%d to be removed from the cloud\n", s.Leftovers)
 	fmt.Fprintf(t, "unknown ids\t%d with fencing marks\n", s.Unknown)
+	fmt.Fprintf(t, "slots\t%d with ids that are not given out again\n", s.Used)
 	if len(s.Operations) > 0 {
 		fmt.Fprint(t, "\nOPERATION\tMACHINE\tKIND\tSTEP\tSTARTED\tDEADLINE\tSEALED BLOB\n")
 		for _, o := range s.Operations {

@@ -30,7 +30,7 @@ var sealed = []byte("SEALEDBLOB")
 func stateFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "state.db")
-	s, err := store.Open(store.Options{Path: path})
+	s, err := store.Open(store.Options{Path: path, Owner: store.Owner{Provider: "certify", Zone: "fr-par-1", Substrate: "instances", Project: "project-1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +50,14 @@ func stateFile(t *testing.T) string {
 				return machine.Record{Marks: r.Marks}, machine.Private, nil
 			}
 			return r, machine.Visible, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, next := range []store.Next{{Record: machine.Record{State: machine.Failed}, Change: machine.Visible}, {Change: machine.Gone}} {
+		_, err := s.Do(t.Context(), "m-gone", func(machine.Record) (machine.Record, machine.Change, error) {
+			return next.Record, next.Change, nil
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -34,6 +34,7 @@ type batch struct {
 	generations   map[string]agedEntry[int]
 	generationAge uint64 // the last age given out
 	forgotten     []string
+	remembered    int    // slots, with the batch
 	head          uint64 // the last revision given out
 	age           uint64 // the last age given out
 	machines      int

@@ -196,7 +196,7 @@ func (s *Store) write(b *batch) error {
 		return nil
 	}
 	b.evicted = s.marks.evictions(b.changes)
-	b.forgotten = s.generations.evictions(b.generations)
+	s.generations.evict(b)
 	if s.disk == nil {
 		return nil
 	}

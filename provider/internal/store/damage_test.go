@@ -44,6 +44,9 @@ func sample(t *testing.T) ([]byte, []machine.Record) {
 		must(t, s, fmt.Sprintf("machine-%03d", i*7), gone)
 	}
 	must(t, s, "ghost", mark("s", 1, 1))
+	for i := range 5 {
+		remove(t, s, fmt.Sprint("failed-", i), machine.Failed)
+	}
 	recs := records(s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -82,6 +85,11 @@ func checkDamaged(t *testing.T, what string, data []byte, want []machine.Record)
 	}
 	if d := cmp.Diff(want, records(s)); d != "" {
 		t.Errorf("%s: opened with other records (-want +got):\n%s", what, d)
+	}
+	for i := range 5 {
+		if got := s.Generation(fmt.Sprint("failed-", i)); got != 2 {
+			t.Errorf("%s: opened with generation %d of slot failed-%d", what, got, i)
+		}
 	}
 	if _, err := s.Do(t.Context(), "another", to(machine.Speculative)); err != nil {
 		t.Errorf("%s: opened, then: %v", what, err)
@@ -160,19 +168,22 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	if err := start(t, path).Close(); err != nil {
 		t.Fatal(err)
 	}
+	edit(t, path, func(tx *bbolt.Tx) error { return putVersion(tx.Bucket([]byte(metaBucket)), 9) })
+	_, err := Open(Options{Path: path})
+	if err == nil || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 1;") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// edit changes a state file behind the store's back.
+func edit(t *testing.T, path string, change func(*bbolt.Tx) error) {
+	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		return putVersion(tx.Bucket([]byte(metaBucket)), 9)
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
+	if err := errors.Join(db.Update(change), db.Close()); err != nil {
 		t.Fatal(err)
-	}
-	_, err = Open(Options{Path: path})
-	if err == nil || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 1;") {
-		t.Errorf("got %v", err)
 	}
 }
 

@@ -28,13 +28,15 @@ import (
 //	├── version      of this schema, 4 bytes
 //	├── instance     16 random bytes, made with the file
 //	├── head         Head: last revision given out, number of machines
+//	├── generations  how many there are, 8 bytes; missing without their bucket
+//	├── owner        Owner; missing in files of the first releases
 //	├── restored     when a copy became this file, Unix nanoseconds, 8 bytes; missing if never
 //	└── inventoried  empty; missing until every server that the cloud had is known
 //	machines
 //	└── <machine id>  Record, with marks, operations and binding: one key a decision
 //	marks
 //	└── <id without a machine>  UnknownMarks
-//	generations  missing in files of the first releases
+//	generations      missing until there is one
 //	└── <slot>   Generation, of slots where an id must not come back
 const (
 	metaBucket        = "meta"
@@ -45,6 +47,8 @@ const (
 	versionKey     = "version"
 	instanceKey    = "instance"
 	headKey        = "head"
+	generationsKey = "generations"
+	ownerKey       = "owner"
 	restoredKey    = "restored"
 	inventoriedKey = "inventoried"
 )
@@ -73,20 +77,38 @@ type file struct {
 	wedged atomic.Bool
 }
 
-// openFile locks and opens the state file, or makes it. One of an older schema
-// is upgraded.
-func openFile(path string, l ladder) (*file, error) {
+// openFile locks and opens the owner's state file, or makes it. One of an older
+// schema is upgraded; another owner's is refused as it is.
+func openFile(path string, l ladder, o Owner) (*file, error) {
 	f, err := openExisting(path, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
-		return createFile(path, l)
+		f, err = createFile(path, l)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := f.upgrade(l, path); err != nil {
+	if err := f.prepare(path, l, o); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
+}
+
+// prepare makes an open file one of this release's and the owner's.
+func (f *file) prepare(path string, l ladder, o Owner) error {
+	if _, _, err := f.steps(l); err != nil {
+		return err
+	}
+	have, err := f.owner()
+	if err != nil {
+		return err
+	}
+	if err := have.refuse(o); err != nil {
+		return err
+	}
+	if err := f.upgrade(l, path); err != nil {
+		return err
+	}
+	return f.belongTo(o)
 }
 
 // openExisting locks and opens a state file as it is. With os.O_RDONLY it takes
@@ -200,7 +222,7 @@ func (f *file) initialise(version uint64) error {
 		if err != nil {
 			return err
 		}
-		for _, b := range []string{machinesBucket, marksBucket, generationsBucket} {
+		for _, b := range []string{machinesBucket, marksBucket} {
 			if _, err := tx.CreateBucket([]byte(b)); err != nil {
 				return err
 			}

@@ -47,27 +47,25 @@ func (s *Store) remember(b *batch, removed machine.Record) {
 	b.generations[slot] = agedEntry[int]{slot, b.generationAge, generation}
 }
 
-// evictions returns the slots that must be forgotten to keep the bound once the
-// new ones are in.
-func (g *generations) evictions(added map[string]agedEntry[int]) []string {
-	n := g.len()
-	for slot := range added {
+// evict chooses the slots that must be forgotten to keep the bound once those of
+// the batch are in.
+func (g *generations) evict(b *batch) {
+	b.remembered, b.forgotten = g.len(), nil
+	for slot := range b.generations {
 		if _, ok := g.entries[slot]; !ok {
-			n++
+			b.remembered++
 		}
 	}
-	var out []string
 	for _, e := range g.queue {
-		if n <= g.limit {
+		if b.remembered <= g.limit {
 			break
 		}
-		if _, again := added[e.key]; again || g.stale(e) {
+		if _, again := b.generations[e.key]; again || g.stale(e) {
 			continue
 		}
-		out = append(out, e.key)
-		n--
+		b.forgotten = append(b.forgotten, e.key)
+		b.remembered--
 	}
-	return out
 }
 
 // publish puts a committed batch in place.

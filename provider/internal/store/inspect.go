@@ -12,6 +12,7 @@ import (
 // Contents is what a state file holds.
 type Contents struct {
 	Version  uint64 // of the schema, as found
+	Owner    Owner  // zero if the file does not say
 	Instance [16]byte
 	Restored time.Time        // when a copy became this file; zero if it never was
 	Revision uint64           // the last one given out
@@ -45,11 +46,7 @@ func inspect(path string, l ladder) (*Contents, error) {
 }
 
 func (f *file) inspect(l ladder) (*Contents, error) {
-	have, err := f.version()
-	if err != nil {
-		return nil, err
-	}
-	steps, err := l.from(have)
+	have, steps, err := f.steps(l)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +69,12 @@ func (f *file) contents() (*Contents, error) {
 	if err := f.load(s); err != nil {
 		return nil, err
 	}
+	owner, err := f.owner()
+	if err != nil {
+		return nil, err
+	}
 	c := &Contents{
-		Version: have, Instance: s.instance, Restored: s.restored, Revision: s.index.head, Bytes: f.size(),
+		Version: have, Owner: owner, Instance: s.instance, Restored: s.restored, Revision: s.index.head, Bytes: f.size(),
 		Unknown:     make(map[string]map[string]machine.Mark, s.marks.len()),
 		Generations: make(map[string]int, s.generations.len()),
 	}

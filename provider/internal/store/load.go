@@ -171,12 +171,19 @@ func readMarks(tx *bbolt.Tx, t *markTable) error {
 }
 
 func readGenerations(tx *bbolt.Tx, g *generations) error {
-	bucket := tx.Bucket([]byte(generationsBucket))
-	if bucket == nil {
+	bucket, counted := tx.Bucket([]byte(generationsBucket)), tx.Bucket([]byte(metaBucket)).Get([]byte(generationsKey)) != nil
+	if bucket == nil && !counted {
 		return nil
 	}
+	want, err := metaValue(tx, generationsKey)
+	if err != nil {
+		return err
+	}
+	if bucket == nil || len(want) != 8 {
+		return damaged("it has lost the generations of slots")
+	}
 	entries := map[string]agedEntry[int]{}
-	err := bucket.ForEach(func(k, v []byte) error {
+	err = bucket.ForEach(func(k, v []byte) error {
 		slot := string(k)
 		age, generation, err := rememberedGeneration(slot, v)
 		if err != nil {
@@ -187,6 +194,9 @@ func readGenerations(tx *bbolt.Tx, g *generations) error {
 	})
 	if err != nil {
 		return err
+	}
+	if n := binary.BigEndian.Uint64(want); n != uint64(len(entries)) {
+		return damaged("it holds the generations of %d slots and should hold those of %d", len(entries), n)
 	}
 	for _, e := range byAge(entries) {
 		g.put(e.key, e.age, e.value)

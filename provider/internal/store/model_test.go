@@ -20,6 +20,7 @@ import (
 type model struct {
 	machines map[string]machine.Record
 	marks    map[string]map[string]machine.Mark
+	next     map[string]int // generations, by slot
 	head     uint64
 }
 
@@ -61,9 +62,9 @@ func TestAgainstModel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}()
-		m := model{machines: map[string]machine.Record{}, marks: map[string]map[string]machine.Mark{}}
+		m := model{machines: map[string]machine.Record{}, marks: map[string]map[string]machine.Mark{}, next: map[string]int{}}
 		cursors := []uint64{0}
-		id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+		id := rapid.SampledFrom([]string{"a", "b", "c", "d", "a-r2", "a-r3"})
 		state := rapid.Custom(func(t *rapid.T) machine.State { return machine.State(rapid.IntRange(1, 8).Draw(t, "state")) })
 		seq := int64(0)
 
@@ -116,6 +117,11 @@ func TestAgainstModel(t *testing.T) {
 				got, err := s.Do(t.Context(), id, gone)
 				if rec, ok := m.machines[id]; ok {
 					delete(m.machines, id)
+					slot, generation := id[:1], map[string]int{"a-r2": 2, "a-r3": 3}[id]
+					if rec.State == machine.Failed {
+						generation = max(1, generation) + 1
+					}
+					m.next[slot] = max(m.next[slot], generation)
 					if len(rec.Marks) > 0 {
 						m.marks[id] = rec.Marks
 					}
@@ -149,6 +155,11 @@ func TestAgainstModel(t *testing.T) {
 				stats := s.Stats()
 				if stats.Machines != len(m.machines) || stats.Unknown != len(m.marks) || stats.Revision != m.head {
 					t.Fatalf("stats %+v, model %+v", stats, m)
+				}
+				for _, slot := range []string{"a", "b", "c", "d"} {
+					if got := s.Generation(slot); got != max(1, m.next[slot]) {
+						t.Fatalf("generation %d of slot %s, want %d", got, slot, m.next[slot])
+					}
 				}
 				for id, want := range m.machines {
 					got, _, ok := s.Get(id)

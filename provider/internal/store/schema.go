@@ -83,15 +83,21 @@ func (f *file) version() (v uint64, err error) {
 	return v, err
 }
 
+// steps returns the schema version of an open file, and what leads from it to
+// the ladder's.
+func (f *file) steps(l ladder) (have uint64, steps ladder, err error) {
+	if have, err = f.version(); err != nil {
+		return 0, nil, err
+	}
+	steps, err = l.from(have)
+	return have, steps, err
+}
+
 // upgrade brings an open file to the version of the ladder, one transaction a
 // step. Before each, the file as it is is kept under keep and the version, if
 // keep is not "": the older release reads that copy, and not this file any more.
 func (f *file) upgrade(l ladder, keep string) error {
-	have, err := f.version()
-	if err != nil {
-		return err
-	}
-	steps, err := l.from(have)
+	have, steps, err := f.steps(l)
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	for range 2 { // the second finds nothing to do
-		f, err := openFile(path, grown(2))
+		f, err := openFile(path, grown(2), Owner{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestFailedUpgradeLeavesTheFileAsItWas(t *testing.T) {
 	broken := append(grown(1), func(tx *bbolt.Tx) error {
 		return errors.Join(tx.DeleteBucket([]byte(marksBucket)), errors.New("no way"))
 	})
-	_, err := openFile(path, broken)
+	_, err := openFile(path, broken, Owner{})
 	if err == nil || !strings.Contains(err.Error(), "from schema version 2 to 3") || !strings.Contains(err.Error(), "no way") {
 		t.Errorf("got %v", err)
 	}
@@ -167,7 +167,7 @@ func TestFailedUpgradeLeavesTheFileAsItWas(t *testing.T) {
 		t.Fatalf("after a failed second step: %+v, %v", c, err)
 	}
 	// A new try goes on from there.
-	f, err := openFile(path, grown(2))
+	f, err := openFile(path, grown(2), Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,9 @@ type Options struct {
 	// Path is the state file; "" keeps everything in memory only. Its folder
 	// must exist.
 	Path string
+	// Owner is whose state it is: kept with a file that does not say so yet, and
+	// compared with one that does. The zero Owner opens any.
+	Owner Owner
 	// View encodes a machine as List and Get show it. It is called at load and
 	// when a record becomes visible, from several goroutines at once. The result
 	// is never changed, by neither side. nil shows nothing.
@@ -93,8 +96,8 @@ type Store struct {
 
 // Open loads the state file, or makes one where none is, and starts the
 // committer. The caller must Close the store. It fails within seconds when
-// another process holds the file, and refuses a damaged file or one of a newer
-// release, with one line that names the file and what to do.
+// another process holds the file, and refuses a damaged file, one of a newer
+// release or another owner's, with one line that names the file and what to do.
 func Open(o Options) (*Store, error) {
 	s := &Store{
 		view:    o.View,
@@ -125,7 +128,7 @@ func Open(o Options) (*Store, error) {
 		}
 	} else {
 		begin := time.Now()
-		f, err := openFile(o.Path, schema)
+		f, err := openFile(o.Path, schema, o.Owner)
 		if err != nil {
 			return nil, fmt.Errorf("state file %s: %w", o.Path, err)
 		}

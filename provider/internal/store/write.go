@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -99,7 +100,6 @@ func putGenerations(tx *bbolt.Tx, b *batch) error {
 	if len(b.generations) == 0 {
 		return nil
 	}
-	// Files of earlier releases have none.
 	bucket, err := tx.CreateBucketIfNotExists([]byte(generationsBucket))
 	if err != nil {
 		return err
@@ -118,7 +118,9 @@ func putGenerations(tx *bbolt.Tx, b *batch) error {
 			return err
 		}
 	}
-	return nil
+	// Lost pages, or a bucket that lost its name, would let ids come back.
+	n := binary.BigEndian.AppendUint64(make([]byte, sumBytes), uint64(b.remembered))
+	return tx.Bucket([]byte(metaBucket)).Put([]byte(generationsKey), sign(metaBucket, generationsKey, n))
 }
 
 // classify finds the failed commits that left the file as it was: a page could
