@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -111,6 +112,42 @@ func TestUnusableStatePath(t *testing.T) {
 				wantRefusal(t, command, code, out, "--state: ", path)
 			})
 		}
+	}
+}
+
+// TestStateOfAnotherProvider: a state file is good for one provider in one zone.
+// With another's the start ends, and the file stays as it was, for whoever it
+// belongs to.
+func TestStateOfAnotherProvider(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	args := []string{"--use-fake-backend", "--provider=certify", "--zone=fr-par-1", "--state=" + path}
+	p := startProvider(t, environment(), nil, args...)
+	id := p.machines(1)[0]
+	p.must("Create", id, token{"s", 1, 1}, idle)
+	if code := p.terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flag  string
+		wants []string
+	}{
+		{"--provider=another", []string{"--provider", "certify", "another"}},
+		{"--zone=nl-ams-1", []string{"--zone", "fr-par-1", "nl-ams-1"}},
+	} {
+		code, out := run(t, environment(), append(slices.Clone(args), "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", c.flag)...)
+		wantStop(t, code, out, append(c.wants, path, "another --state")...)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the file was changed: %v", err)
+	}
+	p = startProvider(t, environment(), nil, args...)
+	if _, err := p.await(id, idle); err != nil {
+		t.Errorf("its own provider: %v", err)
 	}
 }
 

@@ -33,7 +33,6 @@ func (e *Engine) SeedMissing(ctx context.Context, slots map[string]*machine.Offe
 func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all bool) error {
 	var changes []func(context.Context) error
 	filled := make(map[string]bool, len(slots))
-	least := map[string]int{} // generations that may follow failed machines, still listed, by slot
 	// Many machines share an offer, before and after: each pair is compared once.
 	same := map[[2]*machine.Offer]bool{}
 	equal := func(a, b *machine.Offer) bool {
@@ -58,9 +57,6 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		if !rec.Succeeded {
 			filled[rec.Slot] = true
 		}
-		if slot, generation := rec.Following(); rec.State == machine.Failed {
-			least[slot] = max(least[slot], generation)
-		}
 		offer, offered := slots[rec.Slot]
 		if !all || offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
 			return true
@@ -72,7 +68,7 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		if filled[slot] {
 			continue
 		}
-		id := e.idFor(slot, least)
+		id := e.idFor(slot)
 		plan(id, func(cur machine.Record) (machine.Record, machine.Change) {
 			if cur.State != machine.Unknown {
 				return cur, machine.Unchanged
@@ -88,11 +84,11 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 	return group.Wait()
 }
 
-// idFor is the id of the machine that is to fill a slot. It was never that of a
-// FAILED one, of which least knows those that are still listed.
-func (e *Engine) idFor(slot string, least map[string]int) string {
+// idFor is the id of the machine that is to fill a slot which has none. It was
+// never that of one that FAILED.
+func (e *Engine) idFor(slot string) string {
 	slot, generation := machine.Lineage(slot)
-	return machine.IDOf(slot, max(generation, least[slot], e.o.Store.Generation(slot)))
+	return machine.IDOf(slot, max(generation, e.o.Store.Generation(slot)))
 }
 
 // reoffer applies an offering to a machine; nil when its slot is offered no
