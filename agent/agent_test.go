@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -93,6 +94,43 @@ func TestNeverReady(t *testing.T) {
 	if a := h.waitAcks(t, 1)[0]; a.OK || !strings.Contains(a.Error, "did not become ready") || !strings.Contains(a.Error, "condition is NotReady") {
 		t.Errorf("ack %+v", a)
 	}
+}
+
+// A check that never answers is the only one there is to tell why.
+func TestReadyHangs(t *testing.T) {
+	h := newHost(t, ct.Start(t, ct.Options{}), func(ctx context.Context, call agent.Call) error {
+		if call.Verb != agent.Ready {
+			return nil
+		}
+		<-ctx.Done()
+		return fmt.Errorf("hook ready: killed: %w: waiting for the network plugin", context.Cause(ctx))
+	})
+	h.start(t)
+	cmd := ct.Configure("op-1", "join")
+	cmd.Deadline = time.Now().Add(300 * time.Millisecond)
+	h.server.Deliver(cmd)
+	a := h.waitAcks(t, 1)[0]
+	for _, want := range []string{"did not become ready", "deadline passed", "waiting for the network plugin"} {
+		if a.OK || !strings.Contains(a.Error, want) {
+			t.Errorf("%q is missing in %+v", want, a)
+		}
+	}
+}
+
+// A hook may be told early that the deadline comes; no other check follows then.
+func TestReadyIsEndedEarly(t *testing.T) {
+	h := newHost(t, ct.Start(t, ct.Options{}), func(_ context.Context, call agent.Call) error {
+		if call.Verb != agent.Ready {
+			return nil
+		}
+		return fmt.Errorf("hook ready: killed: %w", agent.ErrDeadline)
+	})
+	h.start(t)
+	h.server.Deliver(ct.Configure("op-1", "join"))
+	if a := h.waitAcks(t, 1)[0]; a.OK || !strings.Contains(a.Error, "did not become ready") {
+		t.Errorf("ack %+v", a)
+	}
+	wantRuns(t, h, "configure op-1 1", "ready op-1 1")
 }
 
 func TestDeadlinePassed(t *testing.T) {

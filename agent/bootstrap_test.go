@@ -1,12 +1,16 @@
 package agent_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	ct "bigfleet-providers/agent/internal/channeltest"
 )
 
 // defaultHook runs the package's hook under dash, which is what /bin/sh is on
@@ -223,6 +227,42 @@ func TestDefaultHookDrain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Asked to stop at the command's deadline, it says what it was waiting for.
+func TestDefaultHookDrainIsStopped(t *testing.T) {
+	h := newDefaultHook(t)
+	h.env = append(h.env, "BIGFLEET_GRACE_SECONDS=60", "BIGFLEET_EVICT_PAUSE=60", "TMPDIR="+filepath.Join(h.dir, "tmp"))
+	h.write(t, "kubelet.conf", "", 0o600)
+	h.write(t, "pods", "a/guarded|ReplicaSet||Running\n", 0o600)
+	h.tool(t, "kubectl", pods)
+	h.tool(t, "sleep", `echo >"$dir/sleeping"; exec /bin/sleep "$@"`)
+	if err := os.Mkdir(filepath.Join(h.dir, "tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.Command("dash", "../packaging/hooks/bootstrap", "drain")
+	cmd.Env, cmd.Stdout, cmd.Stderr = h.env, &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ct.Eventually(t, "the pause", func() bool { return h.exists("sleeping") })
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("a drain that was stopped succeeded")
+	}
+	for _, want := range []string{"pods are left: a/guarded", "disruption budget"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in %s", want, out.String())
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(h.dir, "tmp"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in the temporary directory: %v, %v", left, err)
 	}
 }
 

@@ -130,6 +130,23 @@ func TestLostRunIsAnotherAttempt(t *testing.T) {
 	h.server.Deliver(ct.Configure("op-1", "join"))
 	h.waitRun(t, "configure op-1 1")
 	h.kill()
+	h.killShell(t)
+	h.start(t)
+	h.waitRun(t, "configure op-1 2")
+	if others := processesWith(t, "BIGFLEET_ATTEMPT=1", h.dir); len(others) > 0 {
+		t.Errorf("attempt 1 is still alive: %v", others)
+	}
+	h.release(t)
+	h.waitSettled(t)
+	if strings.Count(h.runs(), "end op-1") != 1 {
+		t.Errorf("runs:\n%s", h.runs())
+	}
+}
+
+// killShell kills the supervising shell of the configure that runs, not its
+// group.
+func (h *host) killShell(t *testing.T) {
+	t.Helper()
 	pids, err := filepath.Glob(filepath.Join(h.dir, "run", "runs", "*-configure-1", "pid"))
 	if err != nil || len(pids) != 1 {
 		t.Fatal(pids, err)
@@ -142,19 +159,56 @@ func TestLostRunIsAnotherAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(shell, syscall.SIGKILL); err != nil { // the shell, not its group
+	if err := syscall.Kill(shell, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	h.start(t)
-	h.waitRun(t, "configure op-1 2")
-	if others := processesWith(t, "BIGFLEET_ATTEMPT=1", h.dir); len(others) > 0 {
-		t.Errorf("attempt 1 is still alive: %v", others)
+}
+
+// A crash may cost the journal too. The run itself is known all the same.
+func TestKillAndDamagedJournal(t *testing.T) {
+	damage := func(t *testing.T, h *host) {
+		t.Helper()
+		h.kill()
+		if err := os.WriteFile(filepath.Join(h.dir, "state", "journal.json"), []byte(`{"version":1,"rec`), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	h.release(t)
-	h.waitSettled(t)
-	if strings.Count(h.runs(), "end op-1") != 1 {
-		t.Errorf("runs:\n%s", h.runs())
+	begin := func(t *testing.T) *host {
+		t.Helper()
+		h := newHost(t, noteAndWait)
+		h.start(t)
+		h.server.Deliver(ct.Configure("op-1", "join"))
+		h.waitRun(t, "configure op-1 1")
+		return h
 	}
+	t.Run("the hook runs", func(t *testing.T) {
+		h := begin(t)
+		damage(t, h)
+		h.start(t)
+		ct.Eventually(t, "the next agent takes it up", func() bool { return strings.Contains(h.out.String(), "taking up the hook") })
+		h.release(t)
+		h.wantOneGoodRun(t, "op-1")
+	})
+	t.Run("the hook ended", func(t *testing.T) {
+		h := begin(t)
+		damage(t, h)
+		h.release(t)
+		h.waitRun(t, "end op-1")
+		h.start(t)
+		h.wantOneGoodRun(t, "op-1")
+	})
+	t.Run("the run is lost too", func(t *testing.T) {
+		h := begin(t)
+		damage(t, h)
+		h.killShell(t)
+		h.start(t)
+		h.waitRun(t, "configure op-1 2")
+		h.release(t)
+		h.waitSettled(t)
+		if strings.Count(h.runs(), "end op-1") != 1 {
+			t.Errorf("runs:\n%s", h.runs())
+		}
+	})
 }
 
 // processesWith returns the command lines of processes of the hook in dir whose

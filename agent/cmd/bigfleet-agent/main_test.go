@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	ct "bigfleet-providers/agent/internal/channeltest"
 )
@@ -63,6 +64,45 @@ func TestUnwritableState(t *testing.T) {
 	}
 	if h.runs() != "" {
 		t.Errorf("the hook ran:\n%s", h.runs())
+	}
+}
+
+// The same when it is removed under a running agent, but that can be mended.
+func TestRemovedState(t *testing.T) {
+	h := newHost(t, noteAndWait)
+	h.release(t)
+	h.start(t)
+	ct.Eventually(t, "a poll", func() bool { return len(h.server.Polls()) > 0 })
+	if err := os.RemoveAll(filepath.Join(h.dir, "state")); err != nil {
+		t.Fatal(err)
+	}
+	h.server.Deliver(ct.Configure("op-1", "join"))
+	h.wantOneGoodRun(t, "op-1")
+}
+
+// The report on a hook that nothing but SIGKILL ends, and on what left its
+// process group, leaves at the deadline.
+func TestStubbornHook(t *testing.T) {
+	h := newHost(t, `trap '' TERM
+setsid sleep 1000 &
+echo "3 pods are left" >&2
+while :; do sleep 0.05; done
+`)
+	h.start(t)
+	cmd := ct.Drain("op-1")
+	cmd.Deadline = time.Now().Add(4 * time.Second)
+	h.server.Deliver(cmd)
+	ct.Eventually(t, "an ack", func() bool { return len(h.server.Acks()) > 0 })
+	late := time.Since(cmd.Deadline)
+	if a := h.server.Acks()[0]; a.OK || !strings.Contains(a.Error, "deadline passed: 3 pods are left") {
+		t.Errorf("ack %+v", a)
+	}
+	// The Date header has whole seconds; under load the kill takes a moment.
+	if late > 2*time.Second {
+		t.Errorf("the ack came %s after the deadline", late)
+	}
+	if others := processesWith(t, "BIGFLEET_COMMAND_ID=op-1", h.dir); len(others) > 0 {
+		t.Errorf("alive: %q", others)
 	}
 }
 

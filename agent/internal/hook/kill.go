@@ -121,13 +121,13 @@ func survey(job Job, pgid int, strays bool) remains {
 			continue
 		}
 		group, living := groupOf(pid)
-		member := group == pgid
-		if !living || !member && !(strays && isOwn(e)) || !isMarked(pid, job) {
-			continue
-		}
-		if member {
-			left.group = pgid
-		} else {
+		switch {
+		case !living:
+		case group == pgid:
+			if isMarked(pid, job) {
+				left.group = pgid
+			}
+		case strays && isOwn(e) && isMarked(pid, job):
 			left.strays = append(left.strays, pid)
 		}
 	}
