@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func TestFailedOnHost(t *testing.T) {
 				t.Errorf("last_error %q does not say %q", m.GetLastError(), word)
 			}
 		}
-		if m.GetHost().GetRef() == "" || m.GetCluster() != "c" || !equalMaps(m.GetShardMetadata(), metadata) {
+		if m.GetHost().GetRef() == "" || m.GetCluster() != "c" || !maps.Equal(m.GetShardMetadata(), metadata) {
 			t.Errorf("it does not keep what it had: %v", m)
 		}
 		gone[id] = m

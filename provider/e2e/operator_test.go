@@ -95,9 +95,8 @@ func TestOperator(t *testing.T) {
 	// Backups, while machines come and go.
 	done := make(chan error, 1)
 	go func() {
-		s := &shard{id: "busy", epoch: 1}
 		for _, id := range ids[1:] {
-			if err := wholeLife(p, s, id, nil); err != nil {
+			if err := wholeLife(p, id); err != nil {
 				done <- err
 				return
 			}
@@ -262,4 +261,17 @@ func TestRestoreKeepsServers(t *testing.T) {
 	if n := strings.Count(p.text(), "removing a server"); n > 0 {
 		t.Errorf("%d servers were removed for lack of a record", n)
 	}
+}
+
+// wholeLife walks a machine through every state and back to SPECULATIVE.
+func wholeLife(p *provider, id string) error {
+	for i, end := range []pb.MachineState{idle, configured, idle, speculative} {
+		if _, err := p.call(kinds[i], id, token{"busy", 1, int64(i)}); err != nil {
+			return fmt.Errorf("%s of %s: %w", kinds[i], id, err)
+		}
+		if _, err := p.await(id, end); err != nil {
+			return err
+		}
+	}
+	return nil
 }

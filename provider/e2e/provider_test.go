@@ -164,14 +164,6 @@ type provider struct {
 	pb.CapacityProviderClient
 }
 
-// in is the same provider, judged by a subtest.
-func (p *provider) in(t *testing.T) *provider {
-	t.Helper()
-	q := *p
-	q.t = t
-	return &q
-}
-
 // startProvider starts bin/scaleway on free ports and dials it.
 func startProvider(t *testing.T, env []string, creds credentials.TransportCredentials, args ...string) *provider {
 	t.Helper()

@@ -6,12 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 )
@@ -174,43 +172,6 @@ func TestReplayAndPosition(t *testing.T) {
 	}
 	p = startProvider(t, environment(), nil, args...)
 	p.repeats("Delete", id, last)
-}
-
-// TestConcurrentCallers sends the same calls by 32 callers at once: one
-// operation is started, whoever asks.
-func TestConcurrentCallers(t *testing.T) {
-	t.Parallel()
-	p := startProvider(t, environment(), nil, "--use-fake-backend", "--provider=certify")
-	id := p.machines(1)[0]
-	together := func(kind string, tok func(i int) token) map[string]int {
-		var mu sync.Mutex
-		var wg sync.WaitGroup
-		answers := map[string]int{}
-		for i := range 32 {
-			wg.Go(func() {
-				ack, err := p.call(kind, id, tok(i))
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					answers[status.Code(err).String()]++
-				} else {
-					answers[ack.GetOperationId()]++
-				}
-			})
-		}
-		wg.Wait()
-		return answers
-	}
-	if got := together("Create", func(i int) token { return token{fmt.Sprintf("shard-%d", i), 1, 1} }); len(got) != 1 {
-		t.Errorf("32 shards that create one machine got %v, want one operation", got)
-	}
-	if _, err := p.await(id, idle); err != nil {
-		t.Fatal(err)
-	}
-	got := together("Configure", func(int) token { return token{"s", 3, 3} })
-	if len(got) != 2 || got["FailedPrecondition"] != 31 {
-		t.Errorf("32 callers with one token got %v, want one operation and 31 refusals", got)
-	}
 }
 
 // TestFailed lets a Create run into its deadline and looks at what is left: the

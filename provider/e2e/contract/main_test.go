@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 )
@@ -65,12 +67,23 @@ func prepareAndRun(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	bin = filepath.Join(dir, "scaleway")
-	build := exec.Command("go", "build", "-o", bin, "./provider/cmd/scaleway")
+	args := []string{"build", "-o", bin, "./provider/cmd/scaleway"}
+	if raced() {
+		// A race in the provider ends it, and so the test.
+		args = slices.Insert(args, 1, "-race")
+	}
+	build := exec.Command("go", args...)
 	build.Dir = "../../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("build of the provider: %w; outside the checkout name a server with -target\n%s", err, out)
 	}
 	return m.Run(), nil
+}
+
+// raced tells whether the tests themselves were built with the race detector.
+func raced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 func checkFlags() error {

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,11 +49,11 @@ func with(e event, change func(*event)) event {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	created := []event{did(create, ok("1", creating)), got(idle)}
-	bound := append(created[:2:2], did(configure, ok("2", configuring)), got(configured))
-	drained := append(bound[:4:4], did(drain, ok("3", draining)), got(idle))
-	deleted := append(drained[:6:6], did(del, ok("4", deleting)), got(speculative))
+	bound := slices.Concat(created, []event{did(configure, ok("2", configuring)), got(configured)})
+	drained := slices.Concat(bound, []event{did(drain, ok("3", draining)), got(idle)})
+	deleted := slices.Concat(drained, []event{did(del, ok("4", deleting)), got(speculative)})
 	fenced := []event{with(did(create, ok("1", creating)), func(e *event) { e.shard, e.call.token = 0, token{"s", 2, 2} })}
-	at := func(history []event, last event) []event { return append(history[:len(history):len(history)], last) }
+	at := func(history []event, last ...event) []event { return slices.Concat(history, last) }
 	withToken := func(epoch, sequence int64, a answer) event {
 		return with(did(create, a), func(e *event) { e.shard, e.call.token = 0, token{"s", epoch, sequence} })
 	}
@@ -80,11 +81,11 @@ func TestModel(t *testing.T) {
 		"an ack shows the end":             {[]event{did(create, ok("1", idle))}, "want MACHINE_STATE_CREATING"},
 		"two earlier operations":           {[]event{did(del, ok("0", speculative)), did(del, ok("1", speculative))}, "want \"0\""},
 		"Drain of what was never bound":    {at(created, did(drain, ok("2", idle))), "want a refusal"},
-		"the last life's Drain":            {append(deleted[:8:8], did(create, ok("5", creating)), got(idle), did(drain, ok("3", idle))), "want a refusal"},
+		"the last life's Drain":            {at(deleted, did(create, ok("5", creating)), got(idle), did(drain, ok("3", idle))), "want a refusal"},
 		"Configure for another cluster":    {at(bound, with(did(configure, ok("2", configured)), func(e *event) { e.call.cluster = "d" })), "want a refusal"},
 		"Delete of a bound machine":        {at(bound, did(del, ok("3", deleting))), "want a refusal"},
 		"a refusal that pages a human":     {at(bound, did(del, refusal(codes.FailedPrecondition))), "want a refusal"},
-		"a refusal that moved something":   {append(created[:2:2], did(drain, refusal(codes.Internal)), got(draining)), "were it MACHINE_STATE_IDLE"},
+		"a refusal that moved something":   {at(created, did(drain, refusal(codes.Internal)), got(draining)), "were it MACHINE_STATE_IDLE"},
 		"an accepted stale token":          {at(fenced, withToken(2, 2, ok("1", creating))), "want FailedPrecondition"},
 		"a refused new token":              {at(fenced, withToken(3, 0, refusal(codes.FailedPrecondition))), "want OK"},
 		"an accepted wrong argument":       {at(created, with(did(configure, ok("2", configuring)), func(e *event) { e.invalid = true })), "want InvalidArgument"},

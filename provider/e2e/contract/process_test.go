@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -61,7 +62,9 @@ func startProcess(t *testing.T, args []string) *process {
 	t.Helper()
 	p := &process{done: make(chan struct{}), out: log{addr: make(chan string, 1)}}
 	p.cmd = exec.Command(bin, append([]string{"--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0"}, args...)...)
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()} // none of the developer's credentials
+	// None of the developer's credentials; and the race detector, if the provider
+	// has it, would sleep a second at each exit.
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "GORACE=halt_on_error=1 exitcode=66 atexit_sleep_ms=0"}
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +80,7 @@ func startProcess(t *testing.T, args []string) *process {
 		defer close(p.done)
 		p.out.read(r) // until the process is gone
 		r.Close()
-		_ = p.cmd.Wait() // nobody asks for the exit code of what is killed
+		_ = p.cmd.Wait() // the exit code is in ProcessState
 	}()
 	t.Cleanup(func() {
 		p.kill()
@@ -99,4 +102,18 @@ func startProcess(t *testing.T, args []string) *process {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended by itself
 	<-p.done
+}
+
+// terminate lets the process stop in its own order.
+func (p *process) terminate(t tester) {
+	t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	select {
+	case <-p.done:
+		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("the provider stopped with exit code %d:\n%s", code, p.out.tail())
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the provider does not stop:\n%s", p.out.tail())
+	}
 }

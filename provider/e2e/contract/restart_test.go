@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// TestRestartAtRest kills a server at rest and starts another on its state: it
+// TestRestartAtRest kills a server at rest, then stops one, and starts another on its state: it
 // must be indistinguishable, marks and cursors included.
 func TestRestartAtRest(t *testing.T) {
 	s := openKept(t, 6)
@@ -34,6 +34,9 @@ func TestRestartAtRest(t *testing.T) {
 	delta := idsOf(s.page(nil, 0, old))
 
 	for round := range 2 {
+		if round > 0 {
+			s.own.terminate(t)
+		}
 		s.restart()
 		if diff := cmp.Diff(before, s.list(), protocmp.Transform()); diff != "" {
 			t.Errorf("round %d: the list changed (-before +after):\n%s", round, diff)

@@ -129,12 +129,6 @@ func dialTarget() error {
 		return errors.Join(fmt.Errorf("-target: %w", err), shared.conn.Close())
 	}
 	free := l.GetMachines()
-	slices.SortFunc(free, func(a, b *pb.Machine) int {
-		return cmp.Or(cmp.Compare(a.GetPricePerHour(), b.GetPricePerHour()), cmp.Compare(a.GetId(), b.GetId()))
-	})
-	for _, m := range free[:min(*machines, len(free))] {
-		shared.allowed = append(shared.allowed, m.GetId())
-	}
 	_, err = client.Delete(ctx, &pb.DeleteRequest{MachineId: run, ShardId: run, ShardEpoch: 1})
 	switch {
 	case !*destructive:
@@ -144,6 +138,15 @@ func dialTarget() error {
 	}
 	_, err = client.Drain(ctx, &pb.DrainRequest{MachineId: run})
 	shared.fenced = status.Code(err) == codes.InvalidArgument
+	if shared.barred != "" {
+		return nil
+	}
+	slices.SortFunc(free, func(a, b *pb.Machine) int {
+		return cmp.Or(cmp.Compare(a.GetPricePerHour(), b.GetPricePerHour()), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	for _, m := range free[:min(*machines, len(free))] {
+		shared.allowed = append(shared.allowed, m.GetId())
+	}
 	return nil
 }
 
@@ -173,19 +176,25 @@ func targetCredentials() (credentials.TransportCredentials, error) {
 // target are given back at the test's end.
 func (s *server) lease(n int) []string {
 	s.t.Helper()
-	if *target != "" && shared.barred != "" {
+	if shared.barred != "" {
 		s.test.Skip(shared.barred)
 	}
-	var ids []string
-	for _, m := range s.page([]pb.MachineState{speculative}, 0, nil).GetMachines() {
-		if *target == "" || slices.Contains(shared.allowed, m.GetId()) {
-			ids = append(ids, m.GetId())
-		}
-	}
+	ids := s.spare(n)
 	if len(ids) < n {
 		s.test.Skipf("needs %d SPECULATIVE machines, may use %d: see -machines", n, len(ids))
 	}
-	ids = ids[:n]
+	return ids
+}
+
+// spare is like lease, for tests that can do with less, or nothing.
+func (s *server) spare(n int) []string {
+	s.t.Helper()
+	var ids []string
+	for _, m := range s.page([]pb.MachineState{speculative}, 0, nil).GetMachines() {
+		if len(ids) < n && (*target == "" || slices.Contains(shared.allowed, m.GetId())) {
+			ids = append(ids, m.GetId())
+		}
+	}
 	if *target != "" {
 		home := s.in(s.test)
 		s.test.Cleanup(func() {
