@@ -58,10 +58,8 @@ func TestValidateJudgesFiles(t *testing.T) {
 		vars map[string]string
 		want string
 	}{
-		"offerings":       {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, "[]")}, want: "--offerings: "},
-		"one offering":    {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, `{"offerings": []}`)}, want: "holds one JSON object; want an array of objects"},
-		"folder of state": {args: []string{"--use-fake-backend", "--state=/no/such/folder/x.db"}, want: "--state: /no/such/folder/x.db: its folder: stat /no/such/folder: "},
-		"state a folder":  {args: []string{"--use-fake-backend", "--state=/tmp"}, want: "--state: /tmp is not a regular file"},
+		"offerings":    {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, "[]")}, want: "--offerings: "},
+		"one offering": {args: []string{"--use-fake-backend", "--offerings=" + writeFile(t, `{"offerings": []}`)}, want: "holds one JSON object; want an array of objects"},
 		"API URL": {
 			args: []string{"--api-url=nonsense"},
 			vars: map[string]string{"SCW_ACCESS_KEY": "SCW00000000000000000", "SCW_SECRET_KEY": "11111111-1111-1111-1111-111111111111", "SCW_DEFAULT_PROJECT_ID": "11111111-1111-1111-1111-111111111111"},
@@ -80,6 +78,27 @@ func TestValidateJudgesFiles(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestCheckConfigJudgesThePlaceOfTheState(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		dir:                                        "is not a regular file",
+		filepath.Join(dir, "absent", "x.db"):       "its folder: stat",
+		filepath.Join(writeFile(t, ""), "x.db"):    "is not a folder",
+		"/proc/self/x.db":                          "its folder is not writable",
+		filepath.Join(dir, "new.db"):               "",
+		writeFile(t, "a state, as far as it goes"): "",
+	} {
+		var out, errs strings.Builder
+		code := Main("test", []string{checkCommand, "--use-fake-backend", "--state=" + path}, &out, &errs)
+		switch {
+		case want == "" && code != exitOK:
+			t.Errorf("%s: exit code %d: %s", path, code, &errs)
+		case want != "" && (code != exitUsage || !strings.Contains(errs.String(), "--state: "+path+": ") || !strings.Contains(errs.String(), want)):
+			t.Errorf("%s: exit code %d, want %d and %q: %s", path, code, exitUsage, want, &errs)
+		}
 	}
 }
 

@@ -57,6 +57,9 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 		if cfg.Live && command != checkCommand {
 			err = errors.Join(err, errors.New("--live: only check-config has it"))
 		}
+		if command == checkCommand {
+			err = errors.Join(err, checkStatePlace(cfg.State))
+		}
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n\nSee --help for every flag.\n", indent(err))

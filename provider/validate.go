@@ -64,9 +64,6 @@ func (c *Config) Validate() error {
 	case n > maxSocketPath:
 		fault("--admin-socket: the path has %d bytes, the limit is %d", n, maxSocketPath)
 	}
-	if err := checkStatePlace(c.State); err != nil {
-		errs = append(errs, err)
-	}
 	if !providerName.MatchString(c.Provider) {
 		fault("--provider: %q: want 1 to 40 of a-z, 0-9 and -, neither first nor last a -", c.Provider)
 	}
@@ -255,7 +252,9 @@ func (c *Config) validateUserData(caPEM string) error {
 }
 
 // checkStatePlace judges where the state file is or will be. Its folder must be
-// writable even if it is there: locks apart, an upgrade puts a copy beside it.
+// writable even if it is there: an upgrade puts a copy beside it. A start does
+// not ask this but finds out by opening the file: a volume that is not mounted
+// yet is worth another start, and a configuration that cannot be used is not.
 func checkStatePlace(path string) error {
 	if path == "" {
 		return nil
@@ -275,7 +274,7 @@ func checkStatePlace(path string) error {
 	case err != nil:
 		return fmt.Errorf("--state: %w", err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("--state: %s is not a regular file", path)
+		return fmt.Errorf("--state: %s: is not a regular file", path)
 	}
 	return nil
 }

@@ -96,7 +96,8 @@ func TestDamagedState(t *testing.T) {
 	})
 }
 
-// TestUnusableStatePath: where no state file can be is told by check-config, too.
+// TestUnusableStatePath: where no state file can be ends a start, and is told by
+// check-config before.
 func TestUnusableStatePath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -106,12 +107,13 @@ func TestUnusableStatePath(t *testing.T) {
 		"a read-only file system":     "/proc/self/state.db", // nobody can make files there, not even root
 		"a file where a folder is to": filepath.Join(write(t, "file", ""), "state.db"),
 	} {
-		for _, command := range []string{"serve", "check-config"} {
-			t.Run(command+" "+name, func(t *testing.T) {
-				code, out := run(t, environment(), command, "--use-fake-backend", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state="+path)
-				wantRefusal(t, command, code, out, "--state: ", path)
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			args := []string{"--use-fake-backend", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state=" + path}
+			code, out := run(t, environment(), args...)
+			wantStop(t, code, out, path)
+			code, out = run(t, environment(), append([]string{"check-config"}, args...)...)
+			wantRefusal(t, "check-config", code, out, "--state: "+path)
+		})
 	}
 }
 
