@@ -172,11 +172,18 @@ func TestFailures(t *testing.T) {
 func TestEndlessOutputIsCut(t *testing.T) {
 	h, dir := newHost(t, `echo first >&2
 yes "a line that is repeated" | head -c 30000000 >&2
-sleep 0.5
+echo >"$dir/printed"
+until [ -e "$dir/go" ]; do sleep 0.02; done
 echo last >&2
 exit 1`)
-	err := h.Run(t.Context(), call(hook.Configure, "op-1", "x"))
-	if err == nil || !strings.Contains(err.Error(), "last") {
+	result := make(chan error, 1)
+	go func() { result <- h.Run(t.Context(), call(hook.Configure, "op-1", "x")) }()
+	waitFor(t, "the output", func() bool { return exists(filepath.Join(dir, "printed")) })
+	if n := runBytes(t, dir); n > 1<<20 {
+		t.Errorf("the run has %d bytes while the hook runs", n)
+	}
+	write(t, dir, "go")
+	if err := <-result; err == nil || !strings.Contains(err.Error(), "last") {
 		t.Errorf("error %v", err)
 	}
 	if n := runBytes(t, dir); n > 1<<20 {
