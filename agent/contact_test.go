@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,10 +29,10 @@ func (h *host) waitLog(t *testing.T, texts ...string) {
 // says what a wrong clock would look like.
 func TestUnauthorisedIsNotTheEnd(t *testing.T) {
 	server := ct.Start(t, ct.Options{})
-	denied := 0
+	var denied atomic.Int32
 	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Date", time.Now().Add(2*time.Hour).UTC().Format(http.TimeFormat))
-		if denied++; denied > 5 {
+		if denied.Add(1) > 5 {
 			return false
 		}
 		// A proxy that answers with what it was sent.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -134,12 +135,11 @@ func TestFinishedCommandIsNeverRunAgain(t *testing.T) {
 
 func TestResultIsReportedUntilItIsTaken(t *testing.T) {
 	server := ct.Start(t, ct.Options{})
-	refusals := 0
+	var refusals atomic.Int32
 	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path != command.PathAck || refusals == 5 {
+		if r.URL.Path != command.PathAck || refusals.Add(1) > 5 {
 			return false
 		}
-		refusals++
 		http.Error(w, "disk full", http.StatusInternalServerError)
 		return true
 	}

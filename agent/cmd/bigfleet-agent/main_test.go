@@ -86,7 +86,7 @@ func TestStubbornHook(t *testing.T) {
 	h := newHost(t, `trap '' TERM
 setsid sleep 1000 &
 echo "3 pods are left" >&2
-while :; do sleep 0.05; done
+while [ -d "$dir" ]; do sleep 0.05; done
 `)
 	h.start(t)
 	cmd := ct.Drain("op-1")
