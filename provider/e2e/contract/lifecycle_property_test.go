@@ -3,6 +3,7 @@ package contract
 import (
 	"fmt"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// epochs gives each run of a property a reign of its own, so that marks of the
+// epochs gives each run of a property epochs of its own, so that marks of the
 // run before do not matter.
 var epochs atomic.Int64
 
@@ -72,29 +73,68 @@ func TestMetadataProperty(t *testing.T) {
 	})
 }
 
-// drawCall draws a call for a machine, by a shard with a number, with a token of a
-// reign. Of the kinds, likely is drawn as often as all of them.
-func drawCall(t *rapid.T, id, property string, reign int64, likely kind) event {
-	e := event{shard: rapid.IntRange(-1, len(life{}.marks)-1).Draw(t, "shard")}
-	if shared.fenced {
-		e.shard = max(e.shard, 0)
+// reign draws the calls of one run of a property, by shards with numbers. Most
+// tokens are newer than the last that was drawn for the shard.
+type reign struct {
+	property string
+	last     [len(life{}.marks)]token
+}
+
+func newReign(property string) *reign {
+	r := &reign{property: property}
+	for i := range r.last {
+		r.last[i] = token{fmt.Sprintf("%s-%s-%d", run, property, i), epochs.Add(100), 5}
 	}
-	e.call = call{id: id, kind: likely, cluster: rapid.SampledFrom([]string{"a", "a", "a", "b"}).Draw(t, "cluster")}
+	return r
+}
+
+func (r *reign) token(t *rapid.T) (shard int, tok token) {
+	shard = rapid.IntRange(-1, len(r.last)-1).Draw(t, "shard")
+	if shared.fenced {
+		shard = max(shard, 0)
+	}
+	if shard < 0 {
+		return shard, token{}
+	}
+	tok = r.last[shard]
+	switch rapid.SampledFrom([]string{"next", "next", "next", "next", "next", "reign", "again", "older", "past"}).Draw(t, "token") {
+	case "next":
+		tok.sequence++
+	case "reign":
+		tok.epoch++
+		tok.sequence = 0
+	case "again":
+		return shard, tok
+	case "older":
+		tok.sequence = max(tok.sequence-1, 0)
+		return shard, tok
+	default:
+		tok.epoch--
+		tok.sequence = math.MaxInt64
+		return shard, tok
+	}
+	r.last[shard] = tok
+	return shard, tok
+}
+
+// rarestFirst are the kinds in the order in which a machine may seldom take
+// them: rapid prefers the first.
+var rarestFirst = []kind{drain, del, configure, create}
+
+// draw draws a call for a machine, most often of the likely kind.
+func (r *reign) draw(t *rapid.T, id string, likely kind) event {
+	e := event{call: call{id: id, kind: likely}}
+	e.shard, e.call.token = r.token(t)
 	if rapid.Bool().Draw(t, "any kind") {
-		e.call.kind = rapid.SampledFrom(kinds).Draw(t, "kind")
+		e.call.kind = rapid.SampledFrom(rarestFirst).Draw(t, "kind")
 	}
 	switch e.call.kind {
 	case configure:
+		e.call.cluster = rapid.SampledFrom([]string{"a", "a", "a", "b"}).Draw(t, "cluster")
 		e.call.metadata = metadatas().Draw(t, "metadata")
 	case drain:
 		e.call.grace = rapid.Int64Range(0, 1).Draw(t, "grace")
 	case create, del:
-	}
-	if e.shard >= 0 {
-		e.call.token = token{
-			fmt.Sprintf("%s-%s-%d", run, property, e.shard),
-			8*reign + rapid.Int64Range(0, 7).Draw(t, "epoch"), rapid.Int64Range(0, 9).Draw(t, "sequence"),
-		}
 	}
 	return e
 }
@@ -119,7 +159,7 @@ func TestLifecycleProperty(t *testing.T) {
 	s := open(t, 1)
 	id := s.lease(1)[0]
 	rapid.Check(t, func(t *rapid.T) {
-		s, reign := s.in(t), epochs.Add(1)
+		s, reign := s.in(t), newReign("life")
 		s.bringHome(id)
 		lives := newborn()
 		observe := func(e event) {
@@ -134,9 +174,9 @@ func TestLifecycleProperty(t *testing.T) {
 			return a
 		}
 		likely := create
-		for range rapid.IntRange(1, 24).Draw(t, "length") {
+		for range rapid.IntRange(10, 30).Draw(t, "length") {
 			before := look().machine
-			e := drawCall(t, id, "life", reign, likely)
+			e := reign.draw(t, id, likely)
 			if rapid.IntRange(0, 7).Draw(t, "spoilt") == 0 {
 				e = e.spoil()
 			}
@@ -146,19 +186,18 @@ func TestLifecycleProperty(t *testing.T) {
 			if after := look().machine; e.answer.err != nil && !moving && !proto.Equal(before, after) {
 				t.Fatalf("%v: it changed %v to %v", e, before, after)
 			}
-			if rapid.Bool().Draw(t, "settle") {
+			if rapid.IntRange(0, 4).Draw(t, "hurry") > 0 {
 				s.rest(id)
 				look()
 			}
-			for _, k := range kinds {
+			var fits []kind
+			for _, k := range rarestFirst {
 				if lives[0].state == edges[k].from {
-					likely = k
+					fits = append(fits, k)
 				}
 			}
-			if lives[0].state == idle && rapid.Bool().Draw(t, "delete") {
-				likely = del
-			} else if lives[0].state == idle {
-				likely = configure
+			if len(fits) > 0 {
+				likely = rapid.SampledFrom(fits).Draw(t, "likely")
 			}
 		}
 	})
@@ -176,7 +215,7 @@ func TestInterleavingProperty(t *testing.T) {
 		wait bool // for the machine to rest, before the call
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		s, reign := s.in(t), epochs.Add(1)
+		s, reign := s.in(t), newReign("interleaved")
 		for _, id := range ids {
 			s.bringHome(id)
 		}
@@ -184,7 +223,7 @@ func TestInterleavingProperty(t *testing.T) {
 		for c := range plans {
 			for range rapid.IntRange(1, 7).Draw(t, "length") {
 				id := rapid.SampledFrom(ids).Draw(t, "machine")
-				e := drawCall(t, id, "interleaved", reign, rapid.SampledFrom(kinds).Draw(t, "likely"))
+				e := reign.draw(t, id, rapid.SampledFrom(rarestFirst).Draw(t, "likely"))
 				plans[c] = append(plans[c], step{e, rapid.Bool().Draw(t, "wait")})
 			}
 		}
