@@ -66,9 +66,11 @@ func TestDamagedState(t *testing.T) {
 	flipped := bytes.ReplaceAll(content, []byte("fr-par-1"), []byte("fr-par-0"))
 	wiped := bytes.Clone(content)
 	clear(wiped[:8192]) // both meta pages
+	// The file grows ahead of its content: half of the file may be all of it.
+	used := len(bytes.TrimRight(content, "\x00"))
 	for name, damaged := range map[string][]byte{
 		"empty":         {},
-		"truncated":     content[:len(content)/2],
+		"truncated":     content[:used/2],
 		"one page":      content[:4096],
 		"garbage":       bytes.Repeat([]byte("not a state file\n"), 4096),
 		"one bit":       flipped,

@@ -211,7 +211,7 @@ func TestFewDamagedFilesAreKept(t *testing.T) {
 	}
 	open(t, dir)
 	left, err := filepath.Glob(filepath.Join(dir, "journal.json.damaged-*"))
-	if err != nil || len(left) != 5 || strings.Contains(left[4], "2020") {
+	if err != nil || len(left) != 5 || strings.Contains(left[4], ".damaged-2020") {
 		t.Errorf("%d are left: %v, %v", len(left), left, err)
 	}
 }

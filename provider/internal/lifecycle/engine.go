@@ -207,7 +207,11 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 	}
 	if d.Outcome == machine.Started {
 		e.o.Observer.Started(q.Kind)
-		e.o.Log.Info("transition accepted", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, q.Kind.String(), telemetry.KeyOperation, d.OperationID, telemetry.KeyCluster, rec.Cluster)
+		log := e.o.Log
+		if rec.Cluster != "" {
+			log = log.With(telemetry.KeyCluster, rec.Cluster)
+		}
+		log.Info("transition accepted", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, q.Kind.String(), telemetry.KeyOperation, d.OperationID)
 		e.launch(rec)
 	}
 	return d.OperationID, rec, nil

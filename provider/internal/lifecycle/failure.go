@@ -131,9 +131,9 @@ func advice(k machine.Kind, step, class string) string {
 	case classPermission:
 		return "check the API key and its permission sets"
 	case classInvalid:
-		return "check the image and the type in the offerings"
+		return "check the offering: its type, image and options"
 	case classAgent:
-		return "see the host's journal: journalctl -u bigfleet-agent"
+		return "see the agent's log on the host (journalctl -u bigfleet-agent)"
 	case classMissing:
 		return "the host was removed by somebody else"
 	case classThrottled:
@@ -143,7 +143,7 @@ func advice(k machine.Kind, step, class string) string {
 		case stepContact:
 			return "look at the server's console, and whether it reaches --bootstrap-endpoint"
 		case stepDeliver:
-			return "see whether the host is up and reaches --bootstrap-endpoint: journalctl -u bigfleet-agent"
+			return "see whether the host is up and reaches --bootstrap-endpoint, and the agent's log on it (journalctl -u bigfleet-agent)"
 		}
 		return fmt.Sprintf("if it was only slow, raise --%s-timeout", strings.ToLower(k.String()))
 	default:

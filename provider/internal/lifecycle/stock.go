@@ -135,7 +135,7 @@ func (e *Engine) noteRefusal(t *task, err error) {
 	p := productOf(t.rec.Offer)
 	until := e.stock.refuse(p, t.stockSerial, cause)
 	e.o.Observer.TypeBlocked(p.commercialType, classOf(cause), until)
-	e.o.Log.Warn("the cloud refused a type; it is not ordered again for a while", "type", p.commercialType, telemetry.KeyZone, p.zone,
+	e.o.Log.Warn("the cloud refused a type; it is not ordered again for a while", "type", p.commercialType,
 		"class", classOf(cause), "until", until, telemetry.KeyError, cause.Error())
 }
 
@@ -146,5 +146,5 @@ func (e *Engine) noteSale(t *task) {
 		return
 	}
 	e.o.Observer.TypeBlocked(p.commercialType, classOK, time.Time{})
-	e.o.Log.Info("the cloud sells a type again that it refused", "type", p.commercialType, telemetry.KeyZone, p.zone)
+	e.o.Log.Info("the cloud sells a type again that it refused", "type", p.commercialType)
 }
