@@ -27,7 +27,7 @@ var (
 )
 
 // checks is the number of runs of each property, unless -rapid.checks is given.
-const checks = "20"
+const checks = "15"
 
 var (
 	// bin is the folder with the built program; empty with -target.
