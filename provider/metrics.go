@@ -9,6 +9,7 @@ import (
 
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/offering"
 	"bigfleet-providers/provider/internal/telemetry"
 )
 
@@ -21,6 +22,7 @@ type metrics struct {
 	settled     *prometheus.HistogramVec
 	stepFailed  *prometheus.CounterVec
 	typeBlocked *prometheus.GaugeVec
+	leftOut     *prometheus.GaugeVec
 	reconciles  *prometheus.CounterVec
 	instances   prometheus.Gauge
 	reported    *prometheus.GaugeVec
@@ -51,6 +53,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		typeBlocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: telemetry.MetricTypeBlocked, Help: "Until when a type that the cloud refused is not ordered again, in Unix seconds; gone when it is sold again.",
 		}, []string{telemetry.LabelType, telemetry.LabelClass}),
+		leftOut: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: telemetry.MetricSlotsLeftOut, Help: "Slots that the offerings ask for and that cannot be offered, by type; the log says why.",
+		}, []string{telemetry.LabelType}),
 		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: telemetry.MetricReconciles, Help: "Reconcile passes, by result: complete or failed.",
 		}, []string{telemetry.LabelResult}),
@@ -70,7 +75,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: telemetry.MetricLastReconcile, Help: "When the last complete inventory was read, in Unix seconds.",
 		}),
 	}
-	reg.MustRegister(m.calls, m.denied, m.started, m.settled, m.stepFailed, m.typeBlocked,
+	reg.MustRegister(m.calls, m.denied, m.started, m.settled, m.stepFailed, m.typeBlocked, m.leftOut,
 		m.reconciles, m.instances, m.reported, m.orphans, m.orphansGone, m.lastSuccess)
 	return m
 }
@@ -117,5 +122,16 @@ func (m *metrics) TypeBlocked(commercialType, class string, until time.Time) {
 	m.typeBlocked.DeletePartialMatch(prometheus.Labels{telemetry.LabelType: commercialType})
 	if !until.IsZero() {
 		m.typeBlocked.WithLabelValues(commercialType, class).Set(float64(until.Unix()))
+	}
+}
+
+// slotsLeftOut shows what of the offerings is not offered, in place of what was
+// shown before.
+func (m *metrics) slotsLeftOut(problems []offering.Problem) {
+	m.leftOut.Reset()
+	for _, p := range problems {
+		if p.LeftOut > 0 {
+			m.leftOut.WithLabelValues(p.CommercialType).Add(float64(p.LeftOut))
+		}
 	}
 }

@@ -159,7 +159,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		o.Pace.CallsFirst = true
 	}
 	engine := lifecycle.New(o)
-	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, engine: engine, log: log}
+	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, engine: engine, metrics: m, log: log}
 	if err := slots.seed(ctx, true); err != nil {
 		return errors.Join(err, front.listener.Close())
 	}

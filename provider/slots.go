@@ -21,6 +21,7 @@ type slotSource struct {
 	catalog cloud.Catalog
 	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
 	engine  *lifecycle.Engine
+	metrics *metrics
 	log     *slog.Logger
 	warned  bool // of what does not change while the process runs
 }
@@ -70,6 +71,7 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 		}
 		s.log.Log(ctx, level, "offering with a problem", "left_out", p.LeftOut, telemetry.KeyError, p.String())
 	}
+	s.metrics.slotsLeftOut(problems)
 	if len(slots) > maxSlots {
 		return fmt.Errorf("--offerings: %d slots in all, the limit is %d", len(slots), maxSlots)
 	}

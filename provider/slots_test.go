@@ -1,13 +1,17 @@
 package provider
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/lifecycle"
@@ -49,7 +53,7 @@ func TestCatalogueFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &slotSource{
-		cfg: cfg, catalog: catalog, log: slog.New(slog.DiscardHandler),
+		cfg: cfg, catalog: catalog, log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
 		engine: lifecycle.New(lifecycle.Options{Store: st, NewID: time.Now().String}),
 	}
 	listed := func() map[string]float64 {
@@ -90,4 +94,77 @@ func TestCatalogueFailures(t *testing.T) {
 	if got := listed(); len(got) != 5 { // the recorded table knows one of the two types
 		t.Errorf("a start adds what is recorded: %v", got)
 	}
+}
+
+// TestRetiredTypeDoesNotStopTheStart: a type that the cloud sells no longer, or
+// never did, costs its own slots only, and is told by name. A machine that has a
+// server goes on being listed; only its slot is not offered anew.
+func TestRetiredTypeDoesNotStopTheStart(t *testing.T) {
+	st, err := store.Open(store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	sold := func(names ...string) map[string]cloud.Type {
+		types := map[string]cloud.Type{}
+		for _, name := range names {
+			types[name] = cloud.Type{Name: name, Arch: "amd64", PricePerHour: 1, Currency: "EUR", Allocatable: map[string]string{"cpu": "1"}}
+		}
+		return types
+	}
+	var one []string
+	for _, name := range []string{"DEV1-S", "GP1-XS", "START1-S"} {
+		one = append(one, `{"commercial_type": "`+name+`", "zone": "fr-par-1", "count": 2}`)
+	}
+	cfg, err := Load([]string{"--use-fake-backend", "--offerings=" + writeFile(t, "["+strings.Join(one, ",")+"]")}, lookupIn(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	var log bytes.Buffer
+	catalog := &moodyCatalog{types: sold("DEV1-S", "GP1-XS", "START1-S")}
+	s := &slotSource{
+		cfg: cfg, catalog: catalog, log: slog.New(slog.NewTextHandler(&log, nil)), metrics: newMetrics(reg),
+		engine: lifecycle.New(lifecycle.Options{Store: st, NewID: time.Now().String}),
+	}
+	check := func(wantSlots, wantLeftOut map[string]float64) {
+		t.Helper()
+		if err := s.seed(t.Context(), true); err != nil {
+			t.Fatalf("the start failed: %v", err)
+		}
+		slots := map[string]float64{}
+		st.Records(func(rec machine.Record) bool {
+			slots[rec.Offer.InstanceType+" "+rec.State.String()]++
+			return true
+		})
+		if !maps.Equal(slots, wantSlots) {
+			t.Errorf("slots %v, want %v", slots, wantSlots)
+		}
+		if got := values(t, reg, "bigfleet_slots_"); !maps.Equal(got, wantLeftOut) {
+			t.Errorf("metric %v, want %v", got, wantLeftOut)
+		}
+	}
+	check(map[string]float64{"DEV1-S SPECULATIVE": 2, "GP1-XS SPECULATIVE": 2, "START1-S SPECULATIVE": 2}, map[string]float64{})
+	var old string
+	st.Records(func(rec machine.Record) bool {
+		if rec.Offer.InstanceType == "START1-S" {
+			old = rec.ID
+		}
+		return true
+	})
+	_, err = st.Do(t.Context(), old, func(cur machine.Record) (machine.Record, machine.Change, error) {
+		cur = cur.Clone()
+		cur.State = machine.Idle
+		return cur, machine.Visible, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalog.types = sold("DEV1-S", "GP1-XS")
+	check(map[string]float64{"DEV1-S SPECULATIVE": 2, "GP1-XS SPECULATIVE": 2, "START1-S IDLE": 1}, map[string]float64{"left_out START1-S": 2})
+	if !strings.Contains(log.String(), "START1-S") || !strings.Contains(log.String(), "does not sell this type") {
+		t.Errorf("the log does not name the type: %s", log.String())
+	}
+	catalog.types = sold("DEV1-S", "GP1-XS", "START1-S")
+	check(map[string]float64{"DEV1-S SPECULATIVE": 2, "GP1-XS SPECULATIVE": 2, "START1-S IDLE": 1, "START1-S SPECULATIVE": 1}, map[string]float64{})
 }

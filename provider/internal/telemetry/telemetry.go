@@ -63,6 +63,7 @@ const (
 	MetricTransitionDuration = "bigfleet_transition_duration_seconds"          // histogram: kind, outcome
 	MetricStepFailures       = "bigfleet_step_failures_total"                  // counter: kind, step, class
 	MetricTypeBlocked        = "bigfleet_type_blocked_until_timestamp_seconds" // gauge: type, class
+	MetricSlotsLeftOut       = "bigfleet_slots_left_out"                       // gauge: type
 
 	// Reconcile.
 	MetricReconciles    = "bigfleet_reconciles_total"                 // counter: result
