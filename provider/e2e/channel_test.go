@@ -222,6 +222,11 @@ func TestRealBackend(t *testing.T) {
 		got.command["blob"] != base64.StdEncoding.EncodeToString(blob) {
 		t.Fatalf("the parked poll got %d %v", got.code, got.command)
 	}
+	// The node must carry the id by which Scaleway's cloud controller manager finds
+	// its server; with another it takes the node for gone.
+	if want := "scaleway://instance/fr-par-1/" + server; got.command["provider_id"] != want {
+		t.Errorf("provider id %v, want %s", got.command["provider_id"], want)
+	}
 	if took := got.at.Sub(began); took > 3*time.Second {
 		t.Errorf("the parked poll was woken after %s", took)
 	}
