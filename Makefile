@@ -29,8 +29,10 @@ test: setup ## run all tests with the race detector
 	CGO_ENABLED=1 go test -race -timeout 5m ./...
 
 .PHONY: bench
-bench: ## run all benchmarks; BENCH=regexp chooses some
-	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...
+bench: ## run all benchmarks; BENCH=regexp chooses some; table in dist/bench.md
+	mkdir -p dist
+	BENCH_MARKDOWN=$(CURDIR)/dist/bench.md BENCH_JSON=$(CURDIR)/dist/bench.json \
+	  go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 40m -p 1 ./...
 
 .PHONY: demo
 demo: build ## five machines through their life, with a kill -9 on the way

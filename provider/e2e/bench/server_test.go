@@ -64,12 +64,12 @@ type server struct {
 var grpcAddr = regexp.MustCompile(`msg=serving .*grpc=(\S+)`)
 
 // serve starts a provider with so many slots; state "" keeps them in memory.
-func serve(b *testing.B, machines int, state string) *server {
+func serve(b *testing.B, machines int, state string, flags ...string) *server {
 	b.Helper()
-	args := []string{
+	args := append([]string{
 		"--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--provider=bench", "--use-fake-backend",
 		"--seed-count=" + strconv.Itoa(machines),
-	}
+	}, flags...)
 	if state != "" {
 		args = append(args, "--state="+state)
 	}

@@ -60,7 +60,7 @@ type pass struct {
 	first     bool // calls are not accepted before it is through
 	instances []cloud.Instance
 	seen      map[string]cloud.Instance // by reference
-	records   map[string]machine.Record
+	records   map[string]machine.Record // of machines that have something at the cloud, or that a server names
 	reported  map[string]int
 	// unclaimed is the servers that no record claims, strays the other things.
 	unclaimed []cloud.Instance
@@ -147,13 +147,17 @@ func (e *Engine) inventory(ctx context.Context) (*pass, error) {
 	if p.instances, err = e.o.Cloud.List(ctx); err != nil {
 		return nil, err
 	}
+	tagged := make(map[string]bool, len(p.instances))
 	for _, in := range p.instances {
-		p.seen[in.Ref] = in
+		p.seen[in.Ref], tagged[in.MachineID] = in, true
 	}
 	// Records are read after the inventory: a server made in between is claimed
 	// by a record that the inventory does not know, never the other way round.
+	// A free slot matters only if a server names it.
 	e.o.Store.Records(func(rec machine.Record) bool {
-		p.records[rec.ID] = rec
+		if rec.State != machine.Speculative || tagged[rec.ID] {
+			p.records[rec.ID] = rec
+		}
 		return true
 	})
 	return p, nil

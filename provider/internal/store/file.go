@@ -144,7 +144,7 @@ func (f *file) open(path string) error {
 	// Read it once from end to end: bbolt maps it with random access advice, and
 	// a cold start would otherwise wait for every page alone. Under the lock, or
 	// another process would change what is being checked.
-	n, err := io.Copy(io.Discard, struct{ io.Reader }{f.raw})
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{f.raw}, make([]byte, 1<<20))
 	if err != nil {
 		return damaged("read: %w", withoutPath(err))
 	}

@@ -37,6 +37,12 @@ func (x *index) init() {
 	x.oldest, x.newest = none, none
 }
 
+// reserve makes room for so many machines in an index without any.
+func (x *index) reserve(machines int) {
+	x.ids = make(map[string]int32, machines)
+	x.slots = make([]slot, 0, machines)
+}
+
 // lookup is the committer's own.
 func (x *index) lookup(id string) (*machine.Record, []byte) {
 	i, ok := x.ids[id]

@@ -41,6 +41,7 @@ func read(tx *bbolt.Tx, s *Store) error {
 		return damaged("it holds %d machines and should hold %d", len(loaded), head.Machines)
 	}
 	slices.SortFunc(loaded, func(a, b loadedMachine) int { return cmp.Compare(a.rec.Revision, b.rec.Revision) })
+	s.index.reserve(len(loaded))
 	last := uint64(0)
 	for _, m := range loaded {
 		if m.rec.Revision <= last || m.rec.Revision > head.Revision {
