@@ -137,8 +137,10 @@ func (c *Cloud) volumesTagged(ctx context.Context, tag string) ([]*block.Volume,
 		return nil, fmt.Errorf("list volumes: %w", scaleway.Explain(err))
 	}
 	var volumes []*block.Volume
+	seen := map[string]bool{} // a page can repeat what was on the one before
 	for _, v := range resp.Volumes {
-		if v != nil && v.ProjectID == c.project && hasTag(v.Tags, tag) && scaleway.ParseTags(v.Tags).Owner == c.provider {
+		if v != nil && !seen[v.ID] && v.ProjectID == c.project && hasTag(v.Tags, tag) && scaleway.ParseTags(v.Tags).Owner == c.provider {
+			seen[v.ID] = true
 			volumes = append(volumes, v)
 		}
 	}

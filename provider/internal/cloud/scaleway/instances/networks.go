@@ -84,8 +84,10 @@ func (c *Cloud) addressesTagged(ctx context.Context, tag string) ([]*instance.IP
 		return nil, fmt.Errorf("list addresses: %w", scaleway.Explain(err))
 	}
 	var ours []*instance.IP
+	seen := map[string]bool{} // a page can repeat what was on the one before
 	for _, ip := range resp.IPs {
-		if ip != nil && ip.Project == c.project && hasTag(ip.Tags, tag) && scaleway.ParseTags(ip.Tags).Owner == c.provider {
+		if ip != nil && !seen[ip.ID] && ip.Project == c.project && hasTag(ip.Tags, tag) && scaleway.ParseTags(ip.Tags).Owner == c.provider {
+			seen[ip.ID] = true
 			ours = append(ours, ip)
 		}
 	}

@@ -128,3 +128,38 @@ func TestManyPages(t *testing.T) {
 		t.Errorf("%d of %d strays are missing", len(want), 2*n)
 	}
 }
+
+// Something that was made while the pages were read moves the others, so that
+// one of them comes again. It is one stray all the same.
+func TestStrayThatComesAgain(t *testing.T) {
+	w := newWorld(t)
+	const head = `[{"id":"33333333-3333-4333-8333-33333333333%d","tags":["bigfleet=scaleway-fr-par-1"],"project":"` + fakecloud.DefaultProjectID +
+		`","project_id":"` + fakecloud.DefaultProjectID + `","status":"available"}`
+	first, again := fmt.Sprintf(head, 1)+","+fmt.Sprintf(head, 2)[1:]+"]", fmt.Sprintf(head, 2)+"]"
+	for route, field := range map[string]string{fakecloud.RouteListBlockVolumes: "volumes", fakecloud.RouteListIPs: "ips"} {
+		for page, list := range map[string]string{"1": first, "2": again} {
+			w.Inject(fakecloud.Fault{
+				Route: route, Times: -1,
+				Match: func(r fakecloud.Request) bool { return url.Values(r.Query).Get("page") == page },
+				Reply: &fakecloud.Reply{
+					Status: http.StatusOK, ContentType: "application/json", Header: http.Header{"X-Total-Count": {"3"}},
+					Body: `{"` + field + `":` + list + `,"total_count":3}`,
+				},
+			})
+		}
+	}
+	strays, err := w.connect(t).Strays(within(t))
+	must(t, err)
+	kinds := map[string]int{}
+	for _, s := range strays {
+		kinds[s.Kind]++
+	}
+	if kinds[cloud.KindVolume] != 2 || kinds[cloud.KindAddress] != 2 {
+		t.Errorf("strays %v, want 2 of each", kinds)
+	}
+	for _, f := range w.Faults() {
+		if f.Hits == 0 {
+			t.Errorf("a page of %s was not read", f.Route)
+		}
+	}
+}
