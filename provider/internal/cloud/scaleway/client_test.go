@@ -2,6 +2,7 @@ package scaleway_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,10 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
 	"github.com/scaleway/scaleway-sdk-go/logger"
 
+	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 )
 
@@ -142,5 +145,32 @@ func TestSRNGuard(t *testing.T) {
 			}
 			wg.Wait()
 		})
+	}
+}
+
+// A call that is not answered ends, so that it keeps neither a step nor a pass
+// waiting for ever.
+func TestClientGivesUpOnSilence(t *testing.T) {
+	release := make(chan struct{})
+	silent := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	c := client(t, silent, func(cfg *scaleway.ClientConfig) { cfg.HTTP = &http.Client{Timeout: 50 * time.Millisecond} })
+	t.Cleanup(func() { close(release) })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := instance.NewAPI(c).GetServer(&instance.GetServerRequest{ServerID: serverID})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil || scaleway.Refused(err) || errors.Is(scaleway.Explain(err), cloud.ErrNotFound) {
+			t.Errorf("a call without an answer: %v; want an error that says nothing of the server", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the call never ends")
 	}
 }
