@@ -25,8 +25,8 @@ build: ## build every program into bin/
 	  -o bin/ ./agent/cmd/... ./provider/cmd/...
 
 .PHONY: test
-test: setup ## run all tests with the race detector
-	CGO_ENABLED=1 go test -race -timeout 5m ./...
+test: setup ## run all tests with the race detector; none from the cache, which does not know what the end-to-end tests build
+	CGO_ENABLED=1 go test -race -count=1 -timeout 5m ./...
 
 .PHONY: bench
 bench: ## run all benchmarks; BENCH=regexp chooses some; table in dist/bench.md
