@@ -55,6 +55,8 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	log = log.With("provider", cfg.Provider, telemetry.KeyZone, cfg.Zone)
 	log.Info("starting", "version", version, "security", security, "substrate", cfg.Substrate, "fake", cfg.UseFake)
 
+	collectNormally := collectRarely()
+	defer collectNormally()
 	// The store comes first: a second process on the same file must learn that
 	// before it opens a port or touches the cloud.
 	st, err := store.Open(store.Options{Path: cfg.State, Owner: cfg.owner(), View: new(rpc.Framer).Frame, Log: log})
@@ -163,6 +165,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	if err := slots.seed(ctx, true); err != nil {
 		return errors.Join(err, front.listener.Close())
 	}
+	collectNormally()
 
 	grpcListener, err := listen(ctx, "addr", cfg.Addr)
 	if err != nil {
