@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
@@ -128,23 +129,20 @@ func (e *Engine) runSteps(ctx context.Context, t *task) error {
 		}
 	}
 	plan := e.steps(t.op.Kind)
-	at := 0
-	for i, s := range plan {
-		if s.name == t.op.Step {
-			at, t.Rerun = i, true
-		}
-	}
-	for ; at < len(plan); at++ {
+	at := slices.IndexFunc(plan, func(s step) bool { return s.name == t.op.Step })
+	// A step that another release named is not in the plan: all of the plan is gone
+	// through again, and every step looks for what exists before it makes more.
+	foreign := at < 0 && t.op.Step != ""
+	t.Rerun = t.op.Step != ""
+	for at = max(at, 0); at < len(plan); at++ {
 		s := plan[at]
-		if !t.Rerun {
-			if err := e.advance(t, s.name); err != nil {
-				return err
-			}
+		if err := e.advance(t, s.name); err != nil {
+			return err
 		}
 		if err := e.runStep(ctx, t, s); err != nil {
 			return err
 		}
-		t.Rerun = false
+		t.Rerun = foreign
 	}
 	return nil
 }

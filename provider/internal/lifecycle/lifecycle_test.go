@@ -100,6 +100,38 @@ func TestRestartAtEveryMoment(t *testing.T) {
 	}
 }
 
+// TestStepOfAnotherRelease resumes a Create whose step this release does not
+// have: every step is told that its effect may exist, so none makes it again.
+func TestStepOfAnotherRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		r.hosts.edit(func() { r.hosts.silent = true })
+		id := r.must(machine.Create)
+		time.Sleep(time.Second)
+		r.stop()
+		_, err := r.store.Do(t.Context(), "m1", func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next, ok := machine.Advance(cur, id, machine.Progress{Step: "of another release", Ref: cur.Op.Ref})
+			if !ok {
+				t.Error("the operation is over")
+			}
+			return next, machine.Private, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.hosts.edit(func() { r.hosts.silent = false })
+		r.cloud.edit(func() { r.cloud.reruns = nil })
+		r.start()
+		r.settle(machine.Idle)
+		r.cloud.edit(func() {
+			if got := strings.Join(r.cloud.reruns, " "); got != "order boot" || len(r.cloud.instances) != 1 {
+				t.Errorf("told to look first: %q; %d servers", got, len(r.cloud.instances))
+			}
+		})
+	})
+}
+
 func TestBlobIsSealedAndErased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

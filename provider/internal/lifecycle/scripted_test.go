@@ -26,6 +26,7 @@ type scriptedCloud struct {
 	mu        sync.Mutex
 	instances map[string]cloud.Instance // by ref
 	calls     []string                  // "step machine", in order
+	reruns    []string                  // steps that were told that they may have run
 	fail      map[string][]error        // by step name, one for each try; then success
 	next      int
 	listErr   error
@@ -50,6 +51,9 @@ func (c *scriptedCloud) did(step string, t *cloud.Task) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, step+" "+t.Spec.MachineID)
+	if t.Rerun {
+		c.reruns = append(c.reruns, step)
+	}
 	if errs := c.fail[step]; len(errs) > 0 {
 		c.fail[step] = errs[1:]
 		return errs[0]
