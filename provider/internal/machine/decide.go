@@ -143,7 +143,7 @@ func Decide(cur Record, q Request, rules Rules, now time.Time) Decision {
 
 	d := Decision{Next: cur}
 	if !q.Fence.Empty() {
-		mark, seen := cur.Marks[q.Fence.Shard]
+		mark, seen := cur.Marks.Of(q.Fence.Shard)
 		if seen && !mark.Admits(q.Fence) {
 			d.Err = refuse(Stale, "stale fencing token: shard %q sent epoch %d, sequence %d for machine %q, but epoch %d, sequence %d was already used; every call needs a token of its own, also the retry of one that was refused",
 				q.Fence.Shard, q.Fence.Epoch, q.Fence.Sequence, q.MachineID, mark.Epoch, mark.Sequence)
@@ -154,10 +154,7 @@ func Decide(cur Record, q Request, rules Rules, now time.Time) Decision {
 			return d
 		}
 		d.Next = cur.Clone()
-		if d.Next.Marks == nil {
-			d.Next.Marks = map[string]Mark{}
-		}
-		d.Next.Marks[q.Fence.Shard] = Mark{Epoch: q.Fence.Epoch, Sequence: q.Fence.Sequence}
+		d.Next.Marks = cur.Marks.With(q.Fence.Shard, Mark{Epoch: q.Fence.Epoch, Sequence: q.Fence.Sequence})
 		d.Change = Private
 	}
 

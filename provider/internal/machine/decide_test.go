@@ -133,7 +133,7 @@ func TestFenceEverywhere(t *testing.T) {
 			for _, tok := range tokens {
 				t.Run(fmt.Sprintf("%s/%s/%v", s, k, tok.fence), func(t *testing.T) {
 					cur := record(s)
-					cur.Marks = map[string]Mark{"a": mark}
+					cur.Marks = Marks{}.With("a", mark)
 					q := request(k)
 					q.Fence = tok.fence
 					d := Decide(cur, q, rules, epoch)
@@ -149,9 +149,9 @@ func TestFenceEverywhere(t *testing.T) {
 					if d.Err != nil && d.Err.Code == Stale {
 						t.Fatalf("a newer token was refused: %v", d.Err)
 					}
-					want := map[string]Mark{"a": mark}
+					want := cur.Marks
 					if !tok.fence.Empty() {
-						want[tok.fence.Shard] = Mark{tok.fence.Epoch, tok.fence.Sequence}
+						want = want.With(tok.fence.Shard, Mark{tok.fence.Epoch, tok.fence.Sequence})
 						if d.Change == Unchanged {
 							t.Error("the mark is not to be written")
 						}
@@ -170,7 +170,7 @@ func TestFenceEverywhere(t *testing.T) {
 
 func TestFenceBeforeReplay(t *testing.T) {
 	cur := record(Configured)
-	cur.Marks = map[string]Mark{"a": {1, 1}}
+	cur.Marks = Marks{}.With("a", Mark{1, 1})
 	q := request(Configure)
 	q.Fence = Fence{"a", 1, 1}
 	if d := Decide(cur, q, rules, epoch); d.Err == nil || d.Err.Code != Stale {
@@ -184,7 +184,7 @@ func TestFenceBeforeReplay(t *testing.T) {
 
 func TestArgumentsBeforeFence(t *testing.T) {
 	cur := record(Idle)
-	cur.Marks = map[string]Mark{"a": {5, 5}}
+	cur.Marks = Marks{}.With("a", Mark{5, 5})
 	long := strings.Repeat("x", MaxIDBytes+1)
 	big := map[string]string{"k": strings.Repeat("v", MaxMetadataBytes)}
 	many := map[string]string{}
@@ -245,9 +245,8 @@ func TestRules(t *testing.T) {
 
 func TestMarksAreBounded(t *testing.T) {
 	cur := record(Idle)
-	cur.Marks = map[string]Mark{}
 	for i := range MaxShards {
-		cur.Marks[fmt.Sprint("s", i)] = Mark{1, 1}
+		cur.Marks = cur.Marks.With(fmt.Sprint("s", i), Mark{1, 1})
 	}
 	q := request(Configure)
 	q.Fence = Fence{"one too many", 1, 1}
@@ -430,15 +429,16 @@ func TestRetiredSlotsAreNotCreated(t *testing.T) {
 
 func TestCloneIsDeep(t *testing.T) {
 	rec := record(Draining)
-	rec.Marks = map[string]Mark{"a": {1, 1}}
+	rec.Marks = Marks{}.With("a", Mark{1, 1})
 	rec.Op.Notes = map[string]string{"v": "1"}
 	rec.Leftover = &Leftover{Notes: map[string]string{"v": "1"}}
 	want := record(Draining)
-	want.Marks = map[string]Mark{"a": {1, 1}}
+	want.Marks = Marks{}.With("a", Mark{1, 1})
 	want.Op.Notes = map[string]string{"v": "1"}
 	want.Leftover = &Leftover{Notes: map[string]string{"v": "1"}}
 	c := rec.Clone()
-	c.Marks["a"], c.Metadata["k"], c.Op.Notes["v"], c.Leftover.Notes["v"] = Mark{9, 9}, "x", "x", "x"
+	c.Marks = c.Marks.With("a", Mark{9, 9})
+	c.Metadata["k"], c.Op.Notes["v"], c.Leftover.Notes["v"] = "x", "x", "x"
 	c.Op.Step, c.Leftover.Step = "x", "x"
 	if diff := cmp.Diff(want, rec); diff != "" {
 		t.Errorf("the original changed:\n%s", diff)

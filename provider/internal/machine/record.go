@@ -11,7 +11,7 @@ import (
 
 // State is the position of a machine in its lifecycle. The values are those of
 // the wire enum.
-type State int
+type State int32
 
 // The states. Unknown is the state of an id that has no record.
 const (
@@ -176,7 +176,16 @@ type Record struct {
 	ID    string
 	Slot  string // the quota slot it fills; a successor of a failed machine has the slot and another id
 	Offer *Offer
+
+	// State and the two after it share a word: a record fits 256 bytes, which is
+	// a size that the allocator has.
 	State State
+	// Retired says that no offering has this slot any more: the record goes when
+	// its host does.
+	Retired bool
+	// Succeeded says that another machine fills the slot of this failed one.
+	Succeeded bool
+
 	Since time.Time // when State was entered
 
 	Host      Host // empty until IDLE
@@ -184,19 +193,13 @@ type Record struct {
 	Metadata  map[string]string
 	LastError string // set when, and only when, State is Failed
 
-	Marks   map[string]Mark // by shard id
+	Marks   Marks
 	History History
 	Op      *Operation // nil when no operation is under way
 
 	// Leftover is what a failed operation still has in the cloud, to be torn
 	// down in the background; nil when nothing is left.
 	Leftover *Leftover
-	// Retired says that no offering has this slot any more: the record goes when
-	// its host does.
-	Retired bool
-	// Succeeded says that another machine fills the slot of this failed one.
-	Succeeded bool
-
 	// Revision is the store's, of the last change that List shows.
 	Revision uint64
 }
@@ -214,7 +217,6 @@ type Leftover struct {
 func (r Record) Clone() Record {
 	c := r
 	c.Metadata = maps.Clone(r.Metadata)
-	c.Marks = maps.Clone(r.Marks)
 	if r.Op != nil {
 		op := *r.Op
 		op.Notes = maps.Clone(r.Op.Notes)

@@ -9,7 +9,7 @@ import (
 
 func TestRewind(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	marks := map[string]Mark{"s": {1, 2}}
+	marks := Marks{}.With("s", Mark{1, 2})
 	rest := Record{
 		ID: "m", Slot: "m", State: Configured, Host: Host{"p", "r"}, Cluster: "c", Metadata: map[string]string{"k": "v"},
 		Marks: marks, History: History{Create: "1", Configure: "2"}, Revision: 4,

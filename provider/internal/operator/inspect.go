@@ -94,10 +94,10 @@ func summarise(c *store.Contents) summary {
 		s.Restored = &c.Restored
 	}
 	shards := map[string]shardSummary{}
-	mark := func(marks map[string]machine.Mark) {
-		for id, m := range marks {
-			sh := shards[id]
-			shards[id] = shardSummary{id, sh.Machines + 1, max(sh.Epoch, m.Epoch)}
+	mark := func(marks machine.Marks) {
+		for _, m := range marks {
+			sh := shards[m.Shard]
+			shards[m.Shard] = shardSummary{m.Shard, sh.Machines + 1, max(sh.Epoch, m.Epoch)}
 		}
 	}
 	for _, m := range c.Machines {

@@ -110,10 +110,10 @@ func newRecord(m machine.Record) record {
 	return r
 }
 
-func newMarks(marks map[string]machine.Mark) map[string]mark {
+func newMarks(marks machine.Marks) map[string]mark {
 	out := make(map[string]mark, len(marks))
-	for shard, m := range marks {
-		out[shard] = mark{m.Epoch, m.Sequence}
+	for _, m := range marks {
+		out[m.Shard] = mark{m.Epoch, m.Sequence}
 	}
 	return out
 }

@@ -103,7 +103,7 @@ func TestBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Instance != s.Instance() || c.Revision != 1 || len(c.Machines) != 1 || c.Unknown["ghost"]["s"].Sequence != 2 {
+	if c.Instance != s.Instance() || c.Revision != 1 || len(c.Machines) != 1 || !cmp.Equal(c.Unknown["ghost"], machine.Marks{}.With("s", machine.Mark{Epoch: 1, Sequence: 2})) {
 		t.Errorf("got %+v", c)
 	}
 	if info, err := os.Stat(dest); err != nil || info.Mode().Perm() != 0o600 {

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"bigfleet-providers/provider/internal/machine"
@@ -16,7 +15,7 @@ type change struct {
 	view []byte
 	data []byte // the encoded record, or the encoded marks; nil to remove both
 	// marks are kept for an id without a machine; age orders them.
-	marks map[string]machine.Mark
+	marks machine.Marks
 	age   uint64
 	// was says that a machine had the id before the batch.
 	was bool
@@ -197,18 +196,14 @@ func (s *Store) settle(cur *change, n Next, head, age *uint64) (*change, error) 
 
 // withMarks adds the marks that were kept for an id before it had a machine, so
 // that whoever inserts it need not know of them. Of two the newer one counts.
-func withMarks(marks, kept map[string]machine.Mark) map[string]machine.Mark {
-	if len(kept) == 0 {
-		return marks
-	}
-	all := maps.Clone(kept)
-	for shard, m := range marks {
-		k, ok := kept[shard]
-		if !ok || k.Admits(machine.Fence{Shard: shard, Epoch: m.Epoch, Sequence: m.Sequence}) {
-			all[shard] = m
+func withMarks(marks, kept machine.Marks) machine.Marks {
+	for _, k := range kept {
+		m, ok := marks.Of(k.Shard)
+		if !ok || m.Admits(machine.Fence{Shard: k.Shard, Epoch: k.Epoch, Sequence: k.Sequence}) {
+			marks = marks.With(k.Shard, k.Mark)
 		}
 	}
-	return all
+	return marks
 }
 
 // sort puts the changes into the order in which they are published: what moves

@@ -41,10 +41,18 @@ func (d *decoder) record(id string, value []byte) (*machine.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Strings that are the same nearly always share their bytes.
+	slot, history := p.Slot, fromHistory(p.History)
+	if slot == id {
+		slot = id
+	}
+	if op != nil && op.ID == history.Create {
+		history.Create = op.ID
+	}
 	return &machine.Record{
 		ID:        id,
 		Revision:  p.Revision,
-		Slot:      p.Slot,
+		Slot:      slot,
 		Offer:     offer,
 		State:     state,
 		Since:     fromNano(p.Since),
@@ -53,7 +61,7 @@ func (d *decoder) record(id string, value []byte) (*machine.Record, error) {
 		Metadata:  fromBytes(p.Metadata),
 		LastError: string(p.LastError),
 		Marks:     fromMarks(p.Marks),
-		History:   fromHistory(p.History),
+		History:   history,
 		Op:        op,
 		Leftover:  fromLeftover(p.Leftover),
 		Retired:   p.Retired,
@@ -93,7 +101,7 @@ func (d *decoder) offer(b []byte) (*machine.Offer, error) {
 	return o, nil
 }
 
-func unknownMarks(id string, value []byte) (age uint64, marks map[string]machine.Mark, err error) {
+func unknownMarks(id string, value []byte) (age uint64, marks machine.Marks, err error) {
 	payload, err := open(marksBucket, id, value)
 	if err != nil {
 		return 0, nil, err
@@ -138,13 +146,10 @@ func fromBytes(m map[string][]byte) map[string]string {
 	return out
 }
 
-func fromMarks(m map[string]*statev1.Mark) map[string]machine.Mark {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(map[string]machine.Mark, len(m))
-	for shard, mark := range m {
-		out[shard] = machine.Mark{Epoch: mark.GetEpoch(), Sequence: mark.GetSequence()}
+func fromMarks(marks []*statev1.ShardMark) machine.Marks {
+	var out machine.Marks
+	for _, m := range marks {
+		out = out.With(m.Shard, machine.Mark{Epoch: m.Mark.GetEpoch(), Sequence: m.Mark.GetSequence()})
 	}
 	return out
 }

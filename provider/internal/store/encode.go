@@ -143,13 +143,13 @@ func toBytes(m map[string]string) map[string][]byte {
 	return out
 }
 
-func toMarks(m map[string]machine.Mark) map[string]*statev1.Mark {
-	if len(m) == 0 {
+func toMarks(marks machine.Marks) []*statev1.ShardMark {
+	if len(marks) == 0 {
 		return nil
 	}
-	out := make(map[string]*statev1.Mark, len(m))
-	for shard, mark := range m {
-		out[shard] = &statev1.Mark{Epoch: mark.Epoch, Sequence: mark.Sequence}
+	out := make([]*statev1.ShardMark, len(marks))
+	for i, m := range marks {
+		out[i] = &statev1.ShardMark{Shard: m.Shard, Mark: &statev1.Mark{Epoch: m.Epoch, Sequence: m.Sequence}}
 	}
 	return out
 }

@@ -19,7 +19,7 @@ type Contents struct {
 	Bytes    int64            // in use
 	Machines []machine.Record // the longest unchanged first
 	// Unknown are the fencing marks of ids that no machine has.
-	Unknown map[string]map[string]machine.Mark
+	Unknown map[string]machine.Marks
 	// Generations are those that may fill a slot next, see Store.Generation.
 	Generations map[string]int
 }
@@ -75,7 +75,7 @@ func (f *file) contents() (*Contents, error) {
 	}
 	c := &Contents{
 		Version: have, Owner: owner, Instance: s.instance, Restored: s.restored, Revision: s.index.head, Bytes: f.size(),
-		Unknown:     make(map[string]map[string]machine.Mark, s.marks.len()),
+		Unknown:     make(map[string]machine.Marks, s.marks.len()),
 		Generations: make(map[string]int, s.generations.len()),
 	}
 	s.Records(func(r machine.Record) bool {

@@ -152,14 +152,14 @@ func readMachines(tx *bbolt.Tx, view func(*machine.Record) []byte) ([]loadedMach
 }
 
 func readMarks(tx *bbolt.Tx, t *markTable) error {
-	entries := map[string]agedEntry[map[string]machine.Mark]{}
+	entries := map[string]agedEntry[machine.Marks]{}
 	err := tx.Bucket([]byte(marksBucket)).ForEach(func(k, v []byte) error {
 		id := string(k)
 		age, marks, err := unknownMarks(id, v)
 		if err != nil {
 			return damaged("fencing marks of id %q: %w", id, err)
 		}
-		entries[id] = agedEntry[map[string]machine.Mark]{id, age, marks}
+		entries[id] = agedEntry[machine.Marks]{id, age, marks}
 		return nil
 	})
 	if err != nil {

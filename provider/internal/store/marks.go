@@ -11,12 +11,12 @@ const (
 
 // markTable keeps the fencing marks of ids that no machine has.
 type markTable struct {
-	aged[map[string]machine.Mark]
+	aged[machine.Marks]
 	total int // marks of all ids
 }
 
 // put makes the marks the newest of the table. Ages must grow from put to put.
-func (t *markTable) put(id string, age uint64, marks map[string]machine.Mark) {
+func (t *markTable) put(id string, age uint64, marks machine.Marks) {
 	t.drop(id)
 	t.aged.put(id, age, marks)
 	t.total += len(marks)

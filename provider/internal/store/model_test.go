@@ -19,7 +19,7 @@ import (
 // model is the store as a plain map.
 type model struct {
 	machines map[string]machine.Record
-	marks    map[string]map[string]machine.Mark
+	marks    map[string]machine.Marks
 	next     map[string]int // generations, by slot
 	head     uint64
 }
@@ -62,7 +62,7 @@ func TestAgainstModel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}()
-		m := model{machines: map[string]machine.Record{}, marks: map[string]map[string]machine.Mark{}, next: map[string]int{}}
+		m := model{machines: map[string]machine.Record{}, marks: map[string]machine.Marks{}, next: map[string]int{}}
 		cursors := []uint64{0}
 		id := rapid.SampledFrom([]string{"a", "b", "c", "d", "a-r2", "a-r3"})
 		state := rapid.Custom(func(t *rapid.T) machine.State { return machine.State(rapid.IntRange(1, 8).Draw(t, "state")) })
@@ -103,7 +103,7 @@ func TestAgainstModel(t *testing.T) {
 				id := id.Draw(t, "id")
 				seq++
 				got, err := s.Do(t.Context(), id, mark("s", 1, seq))
-				marks := map[string]machine.Mark{"s": {Epoch: 1, Sequence: seq}}
+				marks := machine.Marks{}.With("s", machine.Mark{Epoch: 1, Sequence: seq})
 				if rec, ok := m.machines[id]; ok {
 					rec.Marks = marks
 					m.machines[id] = rec

@@ -30,7 +30,7 @@ func fullRecord() machine.Record {
 		Cluster:   "c",
 		Metadata:  map[string]string{"nul": "a\x00b", "empty": "", "": "no key"},
 		LastError: "not \xfe UTF-8",
-		Marks:     map[string]machine.Mark{"s": {Epoch: 1<<63 - 1, Sequence: 1<<63 - 1}, "": {Epoch: 1}},
+		Marks:     machine.Marks{}.With("s", machine.Mark{Epoch: 1<<63 - 1, Sequence: 1<<63 - 1}).With("", machine.Mark{Epoch: 1}),
 		History:   machine.History{Create: "h1", Configure: "h2", Drain: "h3", Delete: "h4"},
 		Op: &machine.Operation{
 			ID: "op", Kind: machine.Configure, Started: at.Add(1), Deadline: at.Add(2), Step: "deliver", StepBegan: at.Add(3),

@@ -45,7 +45,7 @@ func v1Records() []machine.Record {
 		State: machine.Configuring, Since: at, Host: machine.Host{Provider: "p", Ref: "r"}, Cluster: "c",
 		Metadata:  map[string]string{"nul": "a\x00b", "empty": "", "": "no key"},
 		LastError: "not \xfe UTF-8",
-		Marks:     map[string]machine.Mark{"s": {Epoch: 1<<63 - 1, Sequence: 1<<63 - 1}, "": {Epoch: 1}},
+		Marks:     machine.Marks{}.With("s", machine.Mark{Epoch: 1<<63 - 1, Sequence: 1<<63 - 1}).With("", machine.Mark{Epoch: 1}),
 		History:   machine.History{Create: "h1", Configure: "h2", Drain: "h3", Delete: "h4"},
 		Op: &machine.Operation{
 			ID: "op", Kind: machine.Configure, Started: at.Add(1), Deadline: at.Add(2), Step: "deliver", StepBegan: at.Add(3),
@@ -63,8 +63,8 @@ func TestFilesOfEveryVersionOpen(t *testing.T) {
 			if d := cmp.Diff(v1Records(), records(s)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			if got := must(t, s, "ghost", to(machine.Speculative)).Marks; got["shard-1"] != (machine.Mark{Epoch: 7, Sequence: 9}) {
-				t.Errorf("fencing marks of an id without a machine: %v", got)
+			if got := must(t, s, "ghost", to(machine.Speculative)); markOf(got, "shard-1") != (machine.Mark{Epoch: 7, Sequence: 9}) {
+				t.Errorf("fencing marks of an id without a machine: %v", got.Marks)
 			}
 		})
 	}

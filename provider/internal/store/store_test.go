@@ -57,12 +57,14 @@ func to(state machine.State) machine.Mutation {
 func mark(shard string, epoch, sequence int64) machine.Mutation {
 	return func(cur machine.Record) (machine.Record, machine.Change, error) {
 		next := cur.Clone()
-		if next.Marks == nil {
-			next.Marks = map[string]machine.Mark{}
-		}
-		next.Marks[shard] = machine.Mark{Epoch: epoch, Sequence: sequence}
+		next.Marks = next.Marks.With(shard, machine.Mark{Epoch: epoch, Sequence: sequence})
 		return next, machine.Private, nil
 	}
+}
+
+func markOf(r machine.Record, shard string) machine.Mark {
+	m, _ := r.Marks.Of(shard)
+	return m
 }
 
 func gone(machine.Record) (machine.Record, machine.Change, error) {
@@ -138,13 +140,13 @@ func TestPrivateChangeKeepsPlaceAndRevision(t *testing.T) {
 		must(t, s, "b", to(machine.Idle))
 		before := s.List(Filter{})
 		got := must(t, s, "a", mark("s1", 1, 2))
-		if got.Revision != a.Revision || got.Marks["s1"] != (machine.Mark{Epoch: 1, Sequence: 2}) {
+		if got.Revision != a.Revision || markOf(got, "s1") != (machine.Mark{Epoch: 1, Sequence: 2}) {
 			t.Errorf("got %+v", got)
 		}
 		if d := cmp.Diff(before, s.List(Filter{})); d != "" {
 			t.Errorf("a private change moved the list:\n%s", d)
 		}
-		if rec, _, _ := s.Get("a"); rec.Marks["s1"].Sequence != 2 {
+		if rec, _, _ := s.Get("a"); markOf(rec, "s1").Sequence != 2 {
 			t.Errorf("Get returned %+v", rec)
 		}
 	})
@@ -186,7 +188,7 @@ func TestMutationErrorIsReturnedAndItsChangeCommitted(t *testing.T) {
 		if !errors.Is(err, refused) {
 			t.Errorf("got error %v", err)
 		}
-		if rec, _, _ := s.Get("a"); rec.Marks["s"].Epoch != 1 {
+		if rec, _, _ := s.Get("a"); markOf(rec, "s").Epoch != 1 {
 			t.Error("the mark is not there")
 		}
 	})
@@ -218,7 +220,7 @@ func TestMarksOfUnknownIDs(t *testing.T) {
 		got := must(t, s, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
 			return cur, machine.Unchanged, nil
 		})
-		if got.ID != id || got.Marks["s"] != want {
+		if got.ID != id || markOf(got, "s") != want {
 			t.Errorf("%s: got %+v, want mark %v", id, got, want)
 		}
 	}
@@ -250,9 +252,8 @@ func TestUnknownIDsAreBounded(t *testing.T) {
 	for i := range maxUnknownMarks/machine.MaxShards + 3 {
 		must(t, s, fmt.Sprintf("wide-%d", i), func(cur machine.Record) (machine.Record, machine.Change, error) {
 			next := cur.Clone()
-			next.Marks = map[string]machine.Mark{}
 			for j := range machine.MaxShards {
-				next.Marks[fmt.Sprint(j)] = machine.Mark{Epoch: 1}
+				next.Marks = next.Marks.With(fmt.Sprint(j), machine.Mark{Epoch: 1})
 			}
 			return next, machine.Private, nil
 		})

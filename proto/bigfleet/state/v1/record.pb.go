@@ -216,20 +216,19 @@ type Record struct {
 	Slot     string `protobuf:"bytes,2,opt,name=slot,proto3" json:"slot,omitempty"`
 	// An encoded Offer. Many machines share one offer: as bytes it is encoded
 	// once and recognised at load without being decoded again.
-	Offer     []byte            `protobuf:"bytes,3,opt,name=offer,proto3,oneof" json:"offer,omitempty"`
-	State     State             `protobuf:"varint,4,opt,name=state,proto3,enum=bigfleet.state.v1.State" json:"state,omitempty"`
-	Since     int64             `protobuf:"fixed64,5,opt,name=since,proto3" json:"since,omitempty"`
-	Host      *Host             `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
-	Cluster   string            `protobuf:"bytes,7,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Metadata  map[string][]byte `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	LastError []byte            `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// By shard id.
-	Marks         map[string]*Mark `protobuf:"bytes,10,rep,name=marks,proto3" json:"marks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	History       *History         `protobuf:"bytes,11,opt,name=history,proto3" json:"history,omitempty"`
-	Op            *Operation       `protobuf:"bytes,12,opt,name=op,proto3" json:"op,omitempty"`
-	Leftover      *Leftover        `protobuf:"bytes,13,opt,name=leftover,proto3" json:"leftover,omitempty"`
-	Retired       bool             `protobuf:"varint,14,opt,name=retired,proto3" json:"retired,omitempty"`
-	Succeeded     bool             `protobuf:"varint,15,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Offer         []byte            `protobuf:"bytes,3,opt,name=offer,proto3,oneof" json:"offer,omitempty"`
+	State         State             `protobuf:"varint,4,opt,name=state,proto3,enum=bigfleet.state.v1.State" json:"state,omitempty"`
+	Since         int64             `protobuf:"fixed64,5,opt,name=since,proto3" json:"since,omitempty"`
+	Host          *Host             `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	Cluster       string            `protobuf:"bytes,7,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Metadata      map[string][]byte `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	LastError     []byte            `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	Marks         []*ShardMark      `protobuf:"bytes,10,rep,name=marks,proto3" json:"marks,omitempty"`
+	History       *History          `protobuf:"bytes,11,opt,name=history,proto3" json:"history,omitempty"`
+	Op            *Operation        `protobuf:"bytes,12,opt,name=op,proto3" json:"op,omitempty"`
+	Leftover      *Leftover         `protobuf:"bytes,13,opt,name=leftover,proto3" json:"leftover,omitempty"`
+	Retired       bool              `protobuf:"varint,14,opt,name=retired,proto3" json:"retired,omitempty"`
+	Succeeded     bool              `protobuf:"varint,15,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -327,7 +326,7 @@ func (x *Record) GetLastError() []byte {
 	return nil
 }
 
-func (x *Record) GetMarks() map[string]*Mark {
+func (x *Record) GetMarks() []*ShardMark {
 	if x != nil {
 		return x.Marks
 	}
@@ -585,6 +584,60 @@ func (x *Mark) GetSequence() int64 {
 	return 0
 }
 
+// ShardMark is an entry of what older releases wrote as map<string, Mark>: the
+// bytes are the same.
+type ShardMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         string                 `protobuf:"bytes,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Mark          *Mark                  `protobuf:"bytes,2,opt,name=mark,proto3" json:"mark,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardMark) Reset() {
+	*x = ShardMark{}
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardMark) ProtoMessage() {}
+
+func (x *ShardMark) ProtoReflect() protoreflect.Message {
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardMark.ProtoReflect.Descriptor instead.
+func (*ShardMark) Descriptor() ([]byte, []int) {
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ShardMark) GetShard() string {
+	if x != nil {
+		return x.Shard
+	}
+	return ""
+}
+
+func (x *ShardMark) GetMark() *Mark {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
 // History is the operation ids of the present life of a slot.
 type History struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -598,7 +651,7 @@ type History struct {
 
 func (x *History) Reset() {
 	*x = History{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +663,7 @@ func (x *History) String() string {
 func (*History) ProtoMessage() {}
 
 func (x *History) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +676,7 @@ func (x *History) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use History.ProtoReflect.Descriptor instead.
 func (*History) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *History) GetCreate() string {
@@ -678,7 +731,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +743,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +756,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Operation) GetId() string {
@@ -804,7 +857,7 @@ type Leftover struct {
 
 func (x *Leftover) Reset() {
 	*x = Leftover{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +869,7 @@ func (x *Leftover) String() string {
 func (*Leftover) ProtoMessage() {}
 
 func (x *Leftover) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +882,7 @@ func (x *Leftover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leftover.ProtoReflect.Descriptor instead.
 func (*Leftover) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Leftover) GetOperationId() string {
@@ -871,15 +924,15 @@ func (x *Leftover) GetAfter() int64 {
 type UnknownMarks struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows with every write of such marks: the smallest is dropped first.
-	Age           uint64           `protobuf:"varint,1,opt,name=age,proto3" json:"age,omitempty"`
-	Marks         map[string]*Mark `protobuf:"bytes,2,rep,name=marks,proto3" json:"marks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Age           uint64       `protobuf:"varint,1,opt,name=age,proto3" json:"age,omitempty"`
+	Marks         []*ShardMark `protobuf:"bytes,2,rep,name=marks,proto3" json:"marks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UnknownMarks) Reset() {
 	*x = UnknownMarks{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +944,7 @@ func (x *UnknownMarks) String() string {
 func (*UnknownMarks) ProtoMessage() {}
 
 func (x *UnknownMarks) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +957,7 @@ func (x *UnknownMarks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownMarks.ProtoReflect.Descriptor instead.
 func (*UnknownMarks) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UnknownMarks) GetAge() uint64 {
@@ -914,7 +967,7 @@ func (x *UnknownMarks) GetAge() uint64 {
 	return 0
 }
 
-func (x *UnknownMarks) GetMarks() map[string]*Mark {
+func (x *UnknownMarks) GetMarks() []*ShardMark {
 	if x != nil {
 		return x.Marks
 	}
@@ -934,7 +987,7 @@ type Head struct {
 
 func (x *Head) Reset() {
 	*x = Head{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +999,7 @@ func (x *Head) String() string {
 func (*Head) ProtoMessage() {}
 
 func (x *Head) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1012,7 @@ func (x *Head) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Head.ProtoReflect.Descriptor instead.
 func (*Head) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Head) GetRevision() uint64 {
@@ -990,7 +1043,7 @@ type Generation struct {
 
 func (x *Generation) Reset() {
 	*x = Generation{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1055,7 @@ func (x *Generation) String() string {
 func (*Generation) ProtoMessage() {}
 
 func (x *Generation) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1068,7 @@ func (x *Generation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Generation.ProtoReflect.Descriptor instead.
 func (*Generation) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Generation) GetGeneration() uint64 {
@@ -1045,7 +1098,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1110,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1123,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Owner) GetProvider() []byte {
@@ -1105,7 +1158,7 @@ var File_bigfleet_state_v1_record_proto protoreflect.FileDescriptor
 
 const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\xef\x05\n" +
+	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\x94\x05\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\tR\x04slot\x12\x19\n" +
@@ -1116,9 +1169,9 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\acluster\x18\a \x01(\tR\acluster\x12C\n" +
 	"\bmetadata\x18\b \x03(\v2'.bigfleet.state.v1.Record.MetadataEntryR\bmetadata\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\t \x01(\fR\tlastError\x12:\n" +
+	"last_error\x18\t \x01(\fR\tlastError\x122\n" +
 	"\x05marks\x18\n" +
-	" \x03(\v2$.bigfleet.state.v1.Record.MarksEntryR\x05marks\x124\n" +
+	" \x03(\v2\x1c.bigfleet.state.v1.ShardMarkR\x05marks\x124\n" +
 	"\ahistory\x18\v \x01(\v2\x1a.bigfleet.state.v1.HistoryR\ahistory\x12,\n" +
 	"\x02op\x18\f \x01(\v2\x1c.bigfleet.state.v1.OperationR\x02op\x127\n" +
 	"\bleftover\x18\r \x01(\v2\x1b.bigfleet.state.v1.LeftoverR\bleftover\x12\x18\n" +
@@ -1126,11 +1179,7 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\tsucceeded\x18\x0f \x01(\bR\tsucceeded\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1aQ\n" +
-	"\n" +
-	"MarksEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.bigfleet.state.v1.MarkR\x05value:\x028\x01B\b\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01B\b\n" +
 	"\x06_offer\"\xe8\x04\n" +
 	"\x05Offer\x12#\n" +
 	"\rinstance_type\x18\x01 \x01(\tR\finstanceType\x12\x12\n" +
@@ -1156,7 +1205,10 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\"8\n" +
 	"\x04Mark\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x03R\bsequence\"m\n" +
+	"\bsequence\x18\x02 \x01(\x03R\bsequence\"N\n" +
+	"\tShardMark\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\tR\x05shard\x12+\n" +
+	"\x04mark\x18\x02 \x01(\v2\x17.bigfleet.state.v1.MarkR\x04mark\"m\n" +
 	"\aHistory\x12\x16\n" +
 	"\x06create\x18\x01 \x01(\tR\x06create\x12\x1c\n" +
 	"\tconfigure\x18\x02 \x01(\tR\tconfigure\x12\x14\n" +
@@ -1190,14 +1242,10 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"NotesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xb5\x01\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"T\n" +
 	"\fUnknownMarks\x12\x10\n" +
-	"\x03age\x18\x01 \x01(\x04R\x03age\x12@\n" +
-	"\x05marks\x18\x02 \x03(\v2*.bigfleet.state.v1.UnknownMarks.MarksEntryR\x05marks\x1aQ\n" +
-	"\n" +
-	"MarksEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.bigfleet.state.v1.MarkR\x05value:\x028\x01\">\n" +
+	"\x03age\x18\x01 \x01(\x04R\x03age\x122\n" +
+	"\x05marks\x18\x02 \x03(\v2\x1c.bigfleet.state.v1.ShardMarkR\x05marks\">\n" +
 	"\x04Head\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1a\n" +
 	"\bmachines\x18\x02 \x01(\x04R\bmachines\">\n" +
@@ -1250,7 +1298,7 @@ func file_bigfleet_state_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_bigfleet_state_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_bigfleet_state_v1_record_proto_goTypes = []any{
 	(State)(0),           // 0: bigfleet.state.v1.State
 	(Kind)(0),            // 1: bigfleet.state.v1.Kind
@@ -1259,45 +1307,43 @@ var file_bigfleet_state_v1_record_proto_goTypes = []any{
 	(*Offer)(nil),        // 4: bigfleet.state.v1.Offer
 	(*Host)(nil),         // 5: bigfleet.state.v1.Host
 	(*Mark)(nil),         // 6: bigfleet.state.v1.Mark
-	(*History)(nil),      // 7: bigfleet.state.v1.History
-	(*Operation)(nil),    // 8: bigfleet.state.v1.Operation
-	(*Leftover)(nil),     // 9: bigfleet.state.v1.Leftover
-	(*UnknownMarks)(nil), // 10: bigfleet.state.v1.UnknownMarks
-	(*Head)(nil),         // 11: bigfleet.state.v1.Head
-	(*Generation)(nil),   // 12: bigfleet.state.v1.Generation
-	(*Owner)(nil),        // 13: bigfleet.state.v1.Owner
-	nil,                  // 14: bigfleet.state.v1.Record.MetadataEntry
-	nil,                  // 15: bigfleet.state.v1.Record.MarksEntry
+	(*ShardMark)(nil),    // 7: bigfleet.state.v1.ShardMark
+	(*History)(nil),      // 8: bigfleet.state.v1.History
+	(*Operation)(nil),    // 9: bigfleet.state.v1.Operation
+	(*Leftover)(nil),     // 10: bigfleet.state.v1.Leftover
+	(*UnknownMarks)(nil), // 11: bigfleet.state.v1.UnknownMarks
+	(*Head)(nil),         // 12: bigfleet.state.v1.Head
+	(*Generation)(nil),   // 13: bigfleet.state.v1.Generation
+	(*Owner)(nil),        // 14: bigfleet.state.v1.Owner
+	nil,                  // 15: bigfleet.state.v1.Record.MetadataEntry
 	nil,                  // 16: bigfleet.state.v1.Offer.ResourcesEntry
 	nil,                  // 17: bigfleet.state.v1.Offer.LabelsEntry
 	nil,                  // 18: bigfleet.state.v1.Offer.AllocatableEntry
 	nil,                  // 19: bigfleet.state.v1.Operation.NotesEntry
 	nil,                  // 20: bigfleet.state.v1.Leftover.NotesEntry
-	nil,                  // 21: bigfleet.state.v1.UnknownMarks.MarksEntry
 }
 var file_bigfleet_state_v1_record_proto_depIdxs = []int32{
 	0,  // 0: bigfleet.state.v1.Record.state:type_name -> bigfleet.state.v1.State
 	5,  // 1: bigfleet.state.v1.Record.host:type_name -> bigfleet.state.v1.Host
-	14, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
-	15, // 3: bigfleet.state.v1.Record.marks:type_name -> bigfleet.state.v1.Record.MarksEntry
-	7,  // 4: bigfleet.state.v1.Record.history:type_name -> bigfleet.state.v1.History
-	8,  // 5: bigfleet.state.v1.Record.op:type_name -> bigfleet.state.v1.Operation
-	9,  // 6: bigfleet.state.v1.Record.leftover:type_name -> bigfleet.state.v1.Leftover
+	15, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
+	7,  // 3: bigfleet.state.v1.Record.marks:type_name -> bigfleet.state.v1.ShardMark
+	8,  // 4: bigfleet.state.v1.Record.history:type_name -> bigfleet.state.v1.History
+	9,  // 5: bigfleet.state.v1.Record.op:type_name -> bigfleet.state.v1.Operation
+	10, // 6: bigfleet.state.v1.Record.leftover:type_name -> bigfleet.state.v1.Leftover
 	2,  // 7: bigfleet.state.v1.Offer.capacity:type_name -> bigfleet.state.v1.Capacity
 	16, // 8: bigfleet.state.v1.Offer.resources:type_name -> bigfleet.state.v1.Offer.ResourcesEntry
 	17, // 9: bigfleet.state.v1.Offer.labels:type_name -> bigfleet.state.v1.Offer.LabelsEntry
 	18, // 10: bigfleet.state.v1.Offer.allocatable:type_name -> bigfleet.state.v1.Offer.AllocatableEntry
-	1,  // 11: bigfleet.state.v1.Operation.kind:type_name -> bigfleet.state.v1.Kind
-	19, // 12: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
-	20, // 13: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
-	21, // 14: bigfleet.state.v1.UnknownMarks.marks:type_name -> bigfleet.state.v1.UnknownMarks.MarksEntry
-	6,  // 15: bigfleet.state.v1.Record.MarksEntry.value:type_name -> bigfleet.state.v1.Mark
-	6,  // 16: bigfleet.state.v1.UnknownMarks.MarksEntry.value:type_name -> bigfleet.state.v1.Mark
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	6,  // 11: bigfleet.state.v1.ShardMark.mark:type_name -> bigfleet.state.v1.Mark
+	1,  // 12: bigfleet.state.v1.Operation.kind:type_name -> bigfleet.state.v1.Kind
+	19, // 13: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
+	20, // 14: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
+	7,  // 15: bigfleet.state.v1.UnknownMarks.marks:type_name -> bigfleet.state.v1.ShardMark
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_bigfleet_state_v1_record_proto_init() }
@@ -1312,7 +1358,7 @@ func file_bigfleet_state_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bigfleet_state_v1_record_proto_rawDesc), len(file_bigfleet_state_v1_record_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

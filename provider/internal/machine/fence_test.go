@@ -1,0 +1,51 @@
+package machine
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+// TestMarks holds Marks to a map, and to its promise never to change in place.
+func TestMarks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var marks Marks
+		want := map[string]Mark{}
+		for range rapid.IntRange(0, 30).Draw(t, "writes") {
+			shard := rapid.StringMatching(`[a-c]{0,2}`).Draw(t, "shard")
+			mark := Mark{rapid.Int64().Draw(t, "epoch"), rapid.Int64().Draw(t, "sequence")}
+			before, kept := marks, slices.Clone(marks)
+			marks = marks.With(shard, mark)
+			want[shard] = mark
+			if !slices.Equal(before, kept) {
+				t.Fatalf("With changed the marks that it was called on: %v, they were %v", before, kept)
+			}
+		}
+		if _, ok := marks.Of("no such shard"); ok {
+			t.Error("a shard without a mark has one")
+		}
+		for shard, mark := range want {
+			if got, ok := marks.Of(shard); !ok || got != mark {
+				t.Errorf("shard %q: %v, %v; want %v", shard, got, ok, mark)
+			}
+		}
+		var shards []string
+		for _, m := range marks {
+			shards = append(shards, m.Shard)
+		}
+		if !slices.Equal(shards, slices.Sorted(maps.Keys(want))) {
+			t.Errorf("shards %q", shards)
+		}
+	})
+}
+
+// TestRecordSize keeps a hundred thousand records from growing unnoticed: past
+// 256 bytes the allocator gives each 288.
+func TestRecordSize(t *testing.T) {
+	if got := unsafe.Sizeof(Record{}); got > 256 {
+		t.Errorf("a Record has %d bytes, more than 256", got)
+	}
+}
