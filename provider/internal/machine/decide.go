@@ -224,6 +224,7 @@ func start(next Record, q Request, now time.Time) Record {
 	case Create:
 		next.History = History{Create: q.OperationID}
 		next.Op.Ref = ""
+		next.Lock = nil // the new server's host is another
 		if next.Offer != nil {
 			next.Op.Options = next.Offer.Options
 		}

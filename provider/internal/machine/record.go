@@ -177,7 +177,7 @@ type Record struct {
 	Slot  string // the quota slot it fills; a successor of a failed machine has the slot and another id
 	Offer *Offer
 
-	// State and the two after it share a word: a record fits 256 bytes, which is
+	// State and the two after it share a word: a record fits 288 bytes, which is
 	// a size that the allocator has.
 	State State
 	// Retired says that no offering has this slot any more: the record goes when
@@ -200,6 +200,8 @@ type Record struct {
 	// Leftover is what a failed operation still has in the cloud, to be torn
 	// down in the background; nil when nothing is left.
 	Leftover *Leftover
+	// Lock is which host may use the machine's token; nil for the first that comes.
+	Lock *HostLock
 	// Revision is the store's, of the last change that List shows.
 	Revision uint64
 }

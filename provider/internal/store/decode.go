@@ -66,6 +66,7 @@ func (d *decoder) record(id string, value []byte) (*machine.Record, error) {
 		Leftover:  fromLeftover(p.Leftover),
 		Retired:   p.Retired,
 		Succeeded: p.Succeeded,
+		Lock:      fromLock(p.Lock),
 	}, nil
 }
 
@@ -152,6 +153,13 @@ func fromMarks(marks []*statev1.ShardMark) machine.Marks {
 		out = out.With(m.Shard, machine.Mark{Epoch: m.Mark.GetEpoch(), Sequence: m.Mark.GetSequence()})
 	}
 	return out
+}
+
+func fromLock(l *statev1.HostLock) *machine.HostLock {
+	if l == nil {
+		return nil
+	}
+	return &machine.HostLock{Ref: l.Ref, Host: l.Host}
 }
 
 func fromHistory(h *statev1.History) machine.History {

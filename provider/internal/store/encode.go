@@ -83,6 +83,7 @@ func (e *encoder) record(c *change) (err error) {
 		Leftover:  toLeftover(r.Leftover),
 		Retired:   r.Retired,
 		Succeeded: r.Succeeded,
+		Lock:      toLock(r.Lock),
 	})
 	return err
 }
@@ -159,6 +160,13 @@ func toHost(h machine.Host) *statev1.Host {
 		return nil
 	}
 	return &statev1.Host{Provider: h.Provider, Ref: h.Ref}
+}
+
+func toLock(l *machine.HostLock) *statev1.HostLock {
+	if l == nil {
+		return nil
+	}
+	return &statev1.HostLock{Ref: l.Ref, Host: l.Host}
 }
 
 func toHistory(h machine.History) *statev1.History {

@@ -37,6 +37,7 @@ func fullRecord() machine.Record {
 			Ref: "ref", Notes: notes, Grace: time.Minute, Sealed: []byte{0, 1, 255}, Joined: true, Options: "taken",
 		},
 		Leftover:  &machine.Leftover{OperationID: "lo", Ref: "lr", Notes: notes, Step: "ls", After: at.Add(4)},
+		Lock:      &machine.HostLock{Ref: "kr", Host: "kh"},
 		Retired:   true,
 		Succeeded: true,
 		Revision:  1,

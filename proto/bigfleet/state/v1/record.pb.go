@@ -229,6 +229,7 @@ type Record struct {
 	Leftover      *Leftover         `protobuf:"bytes,13,opt,name=leftover,proto3" json:"leftover,omitempty"`
 	Retired       bool              `protobuf:"varint,14,opt,name=retired,proto3" json:"retired,omitempty"`
 	Succeeded     bool              `protobuf:"varint,15,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Lock          *HostLock         `protobuf:"bytes,16,opt,name=lock,proto3" json:"lock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -368,6 +369,67 @@ func (x *Record) GetSucceeded() bool {
 	return false
 }
 
+func (x *Record) GetLock() *HostLock {
+	if x != nil {
+		return x.Lock
+	}
+	return nil
+}
+
+// HostLock ties a machine's token to the host that used it first.
+type HostLock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ref   string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// A digest of what the host identified itself by, which is a secret of its.
+	Host          string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostLock) Reset() {
+	*x = HostLock{}
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostLock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostLock) ProtoMessage() {}
+
+func (x *HostLock) ProtoReflect() protoreflect.Message {
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostLock.ProtoReflect.Descriptor instead.
+func (*HostLock) Descriptor() ([]byte, []int) {
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *HostLock) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *HostLock) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
 // Offer is what a slot offers.
 type Offer struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -387,7 +449,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[1]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -399,7 +461,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[1]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -412,7 +474,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{1}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Offer) GetInstanceType() string {
@@ -489,7 +551,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[2]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +563,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[2]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +576,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Host) GetProvider() string {
@@ -542,7 +604,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[3]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +616,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[3]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +629,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Mark) GetEpoch() int64 {
@@ -596,7 +658,7 @@ type ShardMark struct {
 
 func (x *ShardMark) Reset() {
 	*x = ShardMark{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +670,7 @@ func (x *ShardMark) String() string {
 func (*ShardMark) ProtoMessage() {}
 
 func (x *ShardMark) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[4]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +683,7 @@ func (x *ShardMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMark.ProtoReflect.Descriptor instead.
 func (*ShardMark) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ShardMark) GetShard() string {
@@ -651,7 +713,7 @@ type History struct {
 
 func (x *History) Reset() {
 	*x = History{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +725,7 @@ func (x *History) String() string {
 func (*History) ProtoMessage() {}
 
 func (x *History) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[5]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +738,7 @@ func (x *History) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use History.ProtoReflect.Descriptor instead.
 func (*History) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *History) GetCreate() string {
@@ -731,7 +793,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +805,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[6]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +818,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Operation) GetId() string {
@@ -857,7 +919,7 @@ type Leftover struct {
 
 func (x *Leftover) Reset() {
 	*x = Leftover{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +931,7 @@ func (x *Leftover) String() string {
 func (*Leftover) ProtoMessage() {}
 
 func (x *Leftover) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[7]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +944,7 @@ func (x *Leftover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leftover.ProtoReflect.Descriptor instead.
 func (*Leftover) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Leftover) GetOperationId() string {
@@ -932,7 +994,7 @@ type UnknownMarks struct {
 
 func (x *UnknownMarks) Reset() {
 	*x = UnknownMarks{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1006,7 @@ func (x *UnknownMarks) String() string {
 func (*UnknownMarks) ProtoMessage() {}
 
 func (x *UnknownMarks) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[8]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1019,7 @@ func (x *UnknownMarks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownMarks.ProtoReflect.Descriptor instead.
 func (*UnknownMarks) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UnknownMarks) GetAge() uint64 {
@@ -987,7 +1049,7 @@ type Head struct {
 
 func (x *Head) Reset() {
 	*x = Head{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1061,7 @@ func (x *Head) String() string {
 func (*Head) ProtoMessage() {}
 
 func (x *Head) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[9]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1074,7 @@ func (x *Head) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Head.ProtoReflect.Descriptor instead.
 func (*Head) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Head) GetRevision() uint64 {
@@ -1043,7 +1105,7 @@ type Generation struct {
 
 func (x *Generation) Reset() {
 	*x = Generation{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1117,7 @@ func (x *Generation) String() string {
 func (*Generation) ProtoMessage() {}
 
 func (x *Generation) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[10]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1130,7 @@ func (x *Generation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Generation.ProtoReflect.Descriptor instead.
 func (*Generation) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Generation) GetGeneration() uint64 {
@@ -1098,7 +1160,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[11]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1172,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_bigfleet_state_v1_record_proto_msgTypes[11]
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1185,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Owner) GetProvider() []byte {
@@ -1158,7 +1220,7 @@ var File_bigfleet_state_v1_record_proto protoreflect.FileDescriptor
 
 const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\x94\x05\n" +
+	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\xc5\x05\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\tR\x04slot\x12\x19\n" +
@@ -1176,11 +1238,15 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\x02op\x18\f \x01(\v2\x1c.bigfleet.state.v1.OperationR\x02op\x127\n" +
 	"\bleftover\x18\r \x01(\v2\x1b.bigfleet.state.v1.LeftoverR\bleftover\x12\x18\n" +
 	"\aretired\x18\x0e \x01(\bR\aretired\x12\x1c\n" +
-	"\tsucceeded\x18\x0f \x01(\bR\tsucceeded\x1a;\n" +
+	"\tsucceeded\x18\x0f \x01(\bR\tsucceeded\x12/\n" +
+	"\x04lock\x18\x10 \x01(\v2\x1b.bigfleet.state.v1.HostLockR\x04lock\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01B\b\n" +
-	"\x06_offer\"\xe8\x04\n" +
+	"\x06_offer\"0\n" +
+	"\bHostLock\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"\xe8\x04\n" +
 	"\x05Offer\x12#\n" +
 	"\rinstance_type\x18\x01 \x01(\tR\finstanceType\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x127\n" +
@@ -1298,52 +1364,54 @@ func file_bigfleet_state_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_bigfleet_state_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_bigfleet_state_v1_record_proto_goTypes = []any{
 	(State)(0),           // 0: bigfleet.state.v1.State
 	(Kind)(0),            // 1: bigfleet.state.v1.Kind
 	(Capacity)(0),        // 2: bigfleet.state.v1.Capacity
 	(*Record)(nil),       // 3: bigfleet.state.v1.Record
-	(*Offer)(nil),        // 4: bigfleet.state.v1.Offer
-	(*Host)(nil),         // 5: bigfleet.state.v1.Host
-	(*Mark)(nil),         // 6: bigfleet.state.v1.Mark
-	(*ShardMark)(nil),    // 7: bigfleet.state.v1.ShardMark
-	(*History)(nil),      // 8: bigfleet.state.v1.History
-	(*Operation)(nil),    // 9: bigfleet.state.v1.Operation
-	(*Leftover)(nil),     // 10: bigfleet.state.v1.Leftover
-	(*UnknownMarks)(nil), // 11: bigfleet.state.v1.UnknownMarks
-	(*Head)(nil),         // 12: bigfleet.state.v1.Head
-	(*Generation)(nil),   // 13: bigfleet.state.v1.Generation
-	(*Owner)(nil),        // 14: bigfleet.state.v1.Owner
-	nil,                  // 15: bigfleet.state.v1.Record.MetadataEntry
-	nil,                  // 16: bigfleet.state.v1.Offer.ResourcesEntry
-	nil,                  // 17: bigfleet.state.v1.Offer.LabelsEntry
-	nil,                  // 18: bigfleet.state.v1.Offer.AllocatableEntry
-	nil,                  // 19: bigfleet.state.v1.Operation.NotesEntry
-	nil,                  // 20: bigfleet.state.v1.Leftover.NotesEntry
+	(*HostLock)(nil),     // 4: bigfleet.state.v1.HostLock
+	(*Offer)(nil),        // 5: bigfleet.state.v1.Offer
+	(*Host)(nil),         // 6: bigfleet.state.v1.Host
+	(*Mark)(nil),         // 7: bigfleet.state.v1.Mark
+	(*ShardMark)(nil),    // 8: bigfleet.state.v1.ShardMark
+	(*History)(nil),      // 9: bigfleet.state.v1.History
+	(*Operation)(nil),    // 10: bigfleet.state.v1.Operation
+	(*Leftover)(nil),     // 11: bigfleet.state.v1.Leftover
+	(*UnknownMarks)(nil), // 12: bigfleet.state.v1.UnknownMarks
+	(*Head)(nil),         // 13: bigfleet.state.v1.Head
+	(*Generation)(nil),   // 14: bigfleet.state.v1.Generation
+	(*Owner)(nil),        // 15: bigfleet.state.v1.Owner
+	nil,                  // 16: bigfleet.state.v1.Record.MetadataEntry
+	nil,                  // 17: bigfleet.state.v1.Offer.ResourcesEntry
+	nil,                  // 18: bigfleet.state.v1.Offer.LabelsEntry
+	nil,                  // 19: bigfleet.state.v1.Offer.AllocatableEntry
+	nil,                  // 20: bigfleet.state.v1.Operation.NotesEntry
+	nil,                  // 21: bigfleet.state.v1.Leftover.NotesEntry
 }
 var file_bigfleet_state_v1_record_proto_depIdxs = []int32{
 	0,  // 0: bigfleet.state.v1.Record.state:type_name -> bigfleet.state.v1.State
-	5,  // 1: bigfleet.state.v1.Record.host:type_name -> bigfleet.state.v1.Host
-	15, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
-	7,  // 3: bigfleet.state.v1.Record.marks:type_name -> bigfleet.state.v1.ShardMark
-	8,  // 4: bigfleet.state.v1.Record.history:type_name -> bigfleet.state.v1.History
-	9,  // 5: bigfleet.state.v1.Record.op:type_name -> bigfleet.state.v1.Operation
-	10, // 6: bigfleet.state.v1.Record.leftover:type_name -> bigfleet.state.v1.Leftover
-	2,  // 7: bigfleet.state.v1.Offer.capacity:type_name -> bigfleet.state.v1.Capacity
-	16, // 8: bigfleet.state.v1.Offer.resources:type_name -> bigfleet.state.v1.Offer.ResourcesEntry
-	17, // 9: bigfleet.state.v1.Offer.labels:type_name -> bigfleet.state.v1.Offer.LabelsEntry
-	18, // 10: bigfleet.state.v1.Offer.allocatable:type_name -> bigfleet.state.v1.Offer.AllocatableEntry
-	6,  // 11: bigfleet.state.v1.ShardMark.mark:type_name -> bigfleet.state.v1.Mark
-	1,  // 12: bigfleet.state.v1.Operation.kind:type_name -> bigfleet.state.v1.Kind
-	19, // 13: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
-	20, // 14: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
-	7,  // 15: bigfleet.state.v1.UnknownMarks.marks:type_name -> bigfleet.state.v1.ShardMark
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	6,  // 1: bigfleet.state.v1.Record.host:type_name -> bigfleet.state.v1.Host
+	16, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
+	8,  // 3: bigfleet.state.v1.Record.marks:type_name -> bigfleet.state.v1.ShardMark
+	9,  // 4: bigfleet.state.v1.Record.history:type_name -> bigfleet.state.v1.History
+	10, // 5: bigfleet.state.v1.Record.op:type_name -> bigfleet.state.v1.Operation
+	11, // 6: bigfleet.state.v1.Record.leftover:type_name -> bigfleet.state.v1.Leftover
+	4,  // 7: bigfleet.state.v1.Record.lock:type_name -> bigfleet.state.v1.HostLock
+	2,  // 8: bigfleet.state.v1.Offer.capacity:type_name -> bigfleet.state.v1.Capacity
+	17, // 9: bigfleet.state.v1.Offer.resources:type_name -> bigfleet.state.v1.Offer.ResourcesEntry
+	18, // 10: bigfleet.state.v1.Offer.labels:type_name -> bigfleet.state.v1.Offer.LabelsEntry
+	19, // 11: bigfleet.state.v1.Offer.allocatable:type_name -> bigfleet.state.v1.Offer.AllocatableEntry
+	7,  // 12: bigfleet.state.v1.ShardMark.mark:type_name -> bigfleet.state.v1.Mark
+	1,  // 13: bigfleet.state.v1.Operation.kind:type_name -> bigfleet.state.v1.Kind
+	20, // 14: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
+	21, // 15: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
+	8,  // 16: bigfleet.state.v1.UnknownMarks.marks:type_name -> bigfleet.state.v1.ShardMark
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_bigfleet_state_v1_record_proto_init() }
@@ -1358,7 +1426,7 @@ func file_bigfleet_state_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bigfleet_state_v1_record_proto_rawDesc), len(file_bigfleet_state_v1_record_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
