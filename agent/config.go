@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"bigfleet-providers/agent/internal/poll"
 	"bigfleet-providers/shared/command"
@@ -23,6 +24,13 @@ const (
 
 const maxConfigBytes = 1 << 20
 
+// Values of Config.HookRunner.
+const (
+	RunnerAuto    = "auto"    // RunnerSystemd where systemd is the host's manager, else RunnerDirect
+	RunnerSystemd = "systemd" // each hook is a transient unit
+	RunnerDirect  = "direct"  // each hook is a process group
+)
+
 // Config is the agent's configuration file. It holds the machine's bearer
 // token, so the file must be readable by its owner alone. Fields that an agent
 // does not know are skipped, since the file may be written by a newer provider.
@@ -35,6 +43,7 @@ type Config struct {
 	Hook       string `json:"hook,omitempty"`        // the hook; looked for in its usual places when empty
 	StateDir   string `json:"state_dir,omitempty"`   // the journal; survives a reboot
 	RuntimeDir string `json:"runtime_dir,omitempty"` // blobs and runs; on tmpfs
+	HookRunner string `json:"hook_runner,omitempty"` // RunnerAuto, RunnerSystemd or RunnerDirect
 }
 
 // Token is a bearer token that does not print.
@@ -125,6 +134,9 @@ func (c *Config) Validate() error {
 		errs = append(errs, errors.New("token: missing"))
 	} else if _, err := token.Decode(string(c.Token)); err != nil {
 		errs = append(errs, fmt.Errorf("token: %w", err))
+	}
+	if !slices.Contains([]string{"", RunnerAuto, RunnerSystemd, RunnerDirect}, c.HookRunner) {
+		errs = append(errs, fmt.Errorf("hook_runner: %q is not one of %s, %s, %s", c.HookRunner, RunnerAuto, RunnerSystemd, RunnerDirect))
 	}
 	for _, p := range []struct{ field, path string }{{"hook", c.Hook}, {"state_dir", c.StateDir}, {"runtime_dir", c.RuntimeDir}} {
 		if p.path != "" && !filepath.IsAbs(p.path) {

@@ -105,6 +105,10 @@ type Options struct {
 	Notifier   Notifier     // nil: none
 	StatusFile string       // where the Status is kept as JSON; "": nowhere
 
+	// Supervisor is the command that runs hook.Supervise with the argument that
+	// is added to it; empty: hooks do not run as transient units.
+	Supervisor []string
+
 	Version string // shown to the provider
 	// BootID tells this boot of this host from another; empty: the kernel's.
 	// An agent with the same id may resume what its predecessor began.

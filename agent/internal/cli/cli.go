@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"runtime"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"bigfleet-providers/agent"
+	"bigfleet-providers/agent/internal/hook"
 	"bigfleet-providers/agent/internal/systemd"
 )
 
@@ -30,6 +32,10 @@ Commands:
 
 Flags:
 `
+
+// supervise is the command that the agent gives to the service manager for a
+// hook's unit; its argument is the run's directory. Nobody else has a use for it.
+const supervise = "supervise"
 
 // Exit codes.
 const (
@@ -50,6 +56,9 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	help := usage + flags.FlagUsages()
 	if errors.Is(err, pflag.ErrHelp) {
 		return printed(fmt.Fprint(stdout, help))
+	}
+	if err == nil && flags.NArg() == 2 && flags.Arg(0) == supervise {
+		return hook.Supervise(flags.Arg(1), stdout, stderr)
 	}
 	if err == nil && flags.NArg() > 1 {
 		err = fmt.Errorf("one command at a time, got %q", flags.Args())
@@ -109,8 +118,14 @@ func run(ctx context.Context, path, version string, debug bool, stderr io.Writer
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	// The path of this program, which an upgrade replaces while a hook runs.
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	notifier := systemd.New(log)
 	return agent.Run(ctx, cfg, agent.Options{
 		Log: log, Notifier: notifier, Watchdog: notifier.Interval(), StatusFile: cfg.StatusFile(), Version: version,
+		Supervisor: []string{program, supervise},
 	})
 }

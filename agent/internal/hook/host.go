@@ -83,7 +83,7 @@ func (h *Host) Run(ctx context.Context, call Call) error {
 	}
 	err = h.follow(ctx, job, call)
 	if errors.Is(err, ErrLost) {
-		return fmt.Errorf("hook %s: its supervising shell was killed, or could not write to %s", call.Verb, job.Dir)
+		return fmt.Errorf("hook %s: its supervisor was killed, or could not write to %s", call.Verb, job.Dir)
 	}
 	return err
 }
@@ -111,7 +111,8 @@ func (h *Host) Attempts(call Call) (int, error) {
 func (h *Host) Resume(ctx context.Context, call Call) error {
 	job := h.job(call)
 	if _, err := os.Stat(job.Dir); err != nil {
-		return ErrLost
+		// Somebody removed it. The run itself may go on.
+		return errors.Join(ErrLost, h.Runner.Stop(job, politeness, true))
 	}
 	// The blob may be known from the earlier run only; it is needed to cut it
 	// out of the output.
@@ -172,7 +173,7 @@ func (h *Host) runsDir() string { return filepath.Join(h.RuntimeDir, "runs") }
 func (h *Host) job(call Call) Job {
 	return Job{
 		Dir:  filepath.Join(h.runsDir(), runPrefix(call)+strconv.Itoa(call.Attempt)),
-		Verb: call.Verb, Env: environment(call),
+		Verb: call.Verb, Env: environment(call), Token: h.Token,
 	}
 }
 

@@ -20,7 +20,12 @@ import (
 	"bigfleet-providers/shared/command"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "supervise" {
+		os.Exit(hook.Supervise(os.Args[2], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const secretToken = "c2VjcmV0LXRva2VuLXNlY3JldC10b2tlbi1zZWNyZXQ="
 
@@ -35,7 +40,7 @@ func newHost(t *testing.T, body string) (h *hook.Host, dir string) {
 	}
 	return &hook.Host{
 		Path: path, RuntimeDir: filepath.Join(dir, "run"), Token: secretToken,
-		Runner: &hook.Processes{}, Log: slog.New(slog.DiscardHandler),
+		Runner: newRunner(t), Log: slog.New(slog.DiscardHandler),
 	}, dir
 }
 

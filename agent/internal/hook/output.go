@@ -16,6 +16,7 @@ const (
 	tailRead  = 64 << 10 // what is read of the end of a hook's output
 	tailLines = 20       // what is reported of it
 	tailBytes = 2 << 10
+	unbroken  = "[output without line breaks]"
 	drainWait = 500 * time.Millisecond // for the keeper to see the pipe's end
 )
 
@@ -67,7 +68,7 @@ func readOutput(job Job) (string, error) {
 	if !begun {
 		_, rest, found := bytes.Cut(buf, []byte("\n"))
 		if !found {
-			return "[output without line breaks]", nil
+			return unbroken, nil
 		}
 		buf = rest
 	}
@@ -77,18 +78,21 @@ func readOutput(job Job) (string, error) {
 // forget puts text, which has no secrets, in place of what the job printed, and
 // tells the keeper that nobody will look at more.
 func forget(job Job, text string) error {
-	temp := outcomePath(job) + ".new"
-	err := os.WriteFile(temp, []byte(text), 0o600)
-	if err == nil {
-		err = os.Rename(temp, outcomePath(job))
-	}
-	errs := []error{err}
+	errs := []error{writeOutcome(job, text)}
 	for _, name := range outputFiles { // in the order in which the keeper moves them
 		if err := os.Remove(filepath.Join(job.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func writeOutcome(job Job, text string) error {
+	temp := outcomePath(job) + ".new"
+	if err := os.WriteFile(temp, []byte(text), 0o600); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return os.Rename(temp, outcomePath(job))
 }
 
 // lastLines shortens text to what an ack can carry, in one line.

@@ -159,7 +159,9 @@ func (p *Processes) alive(job Job, begun time.Time) bool {
 }
 
 // Ended implements Runner.
-func (p *Processes) Ended(job Job) bool {
+func (p *Processes) Ended(job Job) bool { return ended(job) }
+
+func ended(job Job) bool {
 	_, ended, err := readStatus(job)
 	return ended || err != nil
 }

@@ -19,8 +19,9 @@ echo "done, blob was $(cat)" >&2
 [ ! -e "$dir/fail" ]`
 
 // restarted is the same host with another agent.
-func restarted(h *hook.Host) *hook.Host {
-	return &hook.Host{Path: h.Path, RuntimeDir: h.RuntimeDir, Token: h.Token, Runner: &hook.Processes{}, Log: h.Log}
+func restarted(t *testing.T, h *hook.Host) *hook.Host {
+	t.Helper()
+	return &hook.Host{Path: h.Path, RuntimeDir: h.RuntimeDir, Token: h.Token, Runner: newRunner(t), Log: h.Log}
 }
 
 // detach starts the hook and stops the agent while it runs.
@@ -45,7 +46,7 @@ func TestResume(t *testing.T) {
 			if fail {
 				write(t, dir, "fail")
 			}
-			next := restarted(h)
+			next := restarted(t, h)
 			result := make(chan error, 1)
 			// The next agent does not have the blob, but must cut it out all the same.
 			go func() { result <- next.Resume(t.Context(), call(hook.Configure, "op-1", "")) }()
@@ -54,7 +55,7 @@ func TestResume(t *testing.T) {
 			if fail && (err == nil || !strings.Contains(err.Error(), "done, blob was [redacted]")) || !fail && err != nil {
 				t.Errorf("Resume = %v", err)
 			}
-			again := restarted(h).Resume(t.Context(), call(hook.Configure, "op-1", ""))
+			again := restarted(t, h).Resume(t.Context(), call(hook.Configure, "op-1", ""))
 			if fmt.Sprint(again) != fmt.Sprint(err) {
 				t.Errorf("the third agent finds %v, the second found %v", again, err)
 			}
@@ -84,7 +85,7 @@ func TestResumeEndsAtTheDeadline(t *testing.T) {
 	detach(t, h, dir, call(hook.Configure, "op-1", "x"))
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, hook.ErrDeadline)
 	defer cancel()
-	if err := restarted(h).Resume(ctx, call(hook.Configure, "op-1", "")); err == nil || !errors.Is(err, hook.ErrDeadline) {
+	if err := restarted(t, h).Resume(ctx, call(hook.Configure, "op-1", "")); err == nil || !errors.Is(err, hook.ErrDeadline) {
 		t.Errorf("Resume = %v", err)
 	}
 }
@@ -97,7 +98,7 @@ func TestUnknownRunIsEndedFirst(t *testing.T) {
 trap 'echo end >>"$dir/runs"; exit 1' TERM
 while :; do sleep 0.05; done`)
 	detach(t, h, dir, call(hook.Configure, "op-1", "x"))
-	if err := restarted(h).Run(t.Context(), call(hook.Configure, "op-2", "x")); err != nil {
+	if err := restarted(t, h).Run(t.Context(), call(hook.Configure, "op-2", "x")); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, dir, "runs"); got != "begin op-1\nend\nbegin op-2\n" {

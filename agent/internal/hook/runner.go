@@ -12,6 +12,7 @@ type Job struct {
 	Verb  Verb
 	Env   []string
 	Stdin string // a file, or "" for none
+	Token string // cut out of what the hook prints
 }
 
 // Runner starts jobs and follows them. A job outlives the runner that started

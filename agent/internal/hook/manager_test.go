@@ -1,0 +1,186 @@
+package hook_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"bigfleet-providers/agent/internal/hook"
+	"bigfleet-providers/agent/internal/systemd"
+)
+
+// runnerVar chooses how the hooks of all tests run: "direct" (the default),
+// "units" on a stand-in for systemd, or "systemd".
+const runnerVar = "BIGFLEET_TEST_RUNNER"
+
+func units() bool { return os.Getenv(runnerVar) == "units" || os.Getenv(runnerVar) == "systemd" }
+
+// newRunner returns a runner as a new agent has it.
+func newRunner(t *testing.T) hook.Runner {
+	t.Helper()
+	u := &hook.Units{Supervisor: []string{self(t), "supervise"}, Agent: "bigfleet-agent.service", Log: slog.New(slog.DiscardHandler)}
+	switch name := os.Getenv(runnerVar); name {
+	case "", "direct":
+		return &hook.Processes{}
+	case "units":
+		u.Manager = manager{}
+	case "systemd":
+		u.Manager = &systemd.Units{}
+	default:
+		t.Fatalf("%s=%s", runnerVar, name)
+	}
+	return &hook.Either{Units: u, Processes: &hook.Processes{}}
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Every test of this package holds for hooks in units too.
+func TestUnits(t *testing.T) { runAgain(t, "units") }
+
+// The same with the real systemd, where root asks for it: in a booted guest, not
+// on the machine of a developer.
+func TestSystemd(t *testing.T) {
+	if os.Getenv("BIGFLEET_TEST_SYSTEMD") == "" {
+		t.Skip("BIGFLEET_TEST_SYSTEMD is not set")
+	}
+	runAgain(t, "systemd")
+}
+
+func runAgain(t *testing.T, runner string) {
+	t.Helper()
+	if os.Getenv(runnerVar) != "" {
+		t.Skip("this is that run")
+	}
+	args := []string{"-test.timeout=4m"}
+	if testing.Verbose() {
+		args = append(args, "-test.v")
+	}
+	cmd := exec.Command(self(t), args...)
+	cmd.Env = append(os.Environ(), runnerVar+"="+runner)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	} else if testing.Verbose() {
+		t.Logf("%s", out)
+	}
+}
+
+// manager stands in for systemd. What a unit runs is found by a mark that
+// nothing in these tests takes off its environment.
+type manager struct{}
+
+// unitStates has the state of each loaded unit, as the manager knows it.
+var unitStates sync.Map
+
+func unitState(name string) string {
+	state, _ := unitStates.Load(name)
+	text, _ := state.(string)
+	return text
+}
+
+const unitVar = "BIGFLEET_TEST_UNIT="
+
+func (m manager) Start(ctx context.Context, s systemd.Service) error {
+	if unitState(s.Name) != "" || len(members(s.Name)) > 0 {
+		return fmt.Errorf("%s: %w", s.Name, systemd.ErrExists)
+	}
+	dir := s.Exec[len(s.Exec)-1]
+	path := filepath.Join(dir, "job")
+	body, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var job hook.Job
+	if err := json.Unmarshal(body, &job); err != nil {
+		return err
+	}
+	job.Env = append(job.Env, unitVar+s.Name)
+	if body, err = json.Marshal(job); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, body, 0o600); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(context.Background(), s.Exec[0], s.Exec[1:]...)
+	cmd.Env = []string{unitVar + s.Name}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	unitStates.Store(s.Name, "running")
+	go func() {
+		if err := cmd.Wait(); err == nil {
+			unitStates.CompareAndSwap(s.Name, "running", "exited")
+			return
+		}
+		_ = m.Stop(ctx, s.Name, s.StopTimeout) // as systemd does with a unit that fails
+	}()
+	return nil
+}
+
+func (manager) Running(_ context.Context, name string) (bool, error) {
+	return unitState(name) == "running", nil
+}
+
+func (manager) Release(_ context.Context, name string) error {
+	if unitState(name) == "exited" && len(members(name)) == 0 {
+		unitStates.Delete(name)
+	}
+	return nil
+}
+
+func (manager) Stop(_ context.Context, name string, patience time.Duration) error {
+	for _, pid := range members(name) {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end) && len(members(name)) > 0; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for end := time.Now().Add(5 * time.Second); len(members(name)) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("%s does not end", name)
+		}
+		for _, pid := range members(name) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	unitStates.Delete(name)
+	return nil
+}
+
+// members are the living processes of the unit.
+func members(name string) []int {
+	var pids []int
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil
+	}
+	for _, proc := range procs {
+		env, err := os.ReadFile(filepath.Join(proc, "environ"))
+		if err != nil || !bytes.Contains(env, []byte(unitVar+name+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.TrimPrefix(proc, "/proc/")); err == nil && alive(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,247 @@
+package hook
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	exitNotRun = 125      // the run has another owner, or cannot be begun
+	maxLine    = 64 << 10 // of what a hook prints
+)
+
+// Supervise is the main process of a run's unit: it runs the hook of the run in
+// dir, prints what the hook prints, less the secrets, and records how it ended.
+// It returns the exit status for the process.
+//
+// It goes on after a successful hook for as long as a daemon holds the hook's
+// output, which would otherwise be killed by its next line.
+func Supervise(dir string, stdout, stderr io.Writer) int {
+	// The service manager's request to end is for the hook, which gets it too.
+	// A journal that goes away must not end anything.
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	defer signal.Stop(asked)
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	s, err := take(dir)
+	if err == nil {
+		err = s.run(asked, stdout, stderr)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "bigfleet-agent supervise:", err) // nowhere else to say it
+		return exitNotRun
+	}
+	return s.status
+}
+
+// supervision is a run in the hands of its supervisor.
+type supervision struct {
+	job    Job
+	redact *Redactor
+	tail   tail // of standard error
+	status int
+}
+
+// take makes the caller the owner of the run in dir.
+func take(dir string) (*supervision, error) {
+	file, err := os.Open(jobPath(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if ours, err := claim(dir); err != nil || !ours {
+		return nil, errors.Join(errors.New("the run has another owner"), err)
+	}
+	s := &supervision{}
+	if err := json.NewDecoder(file).Decode(&s.job); err != nil {
+		return nil, err
+	}
+	var blob []byte
+	if s.job.Stdin != "" {
+		if blob, err = os.ReadFile(s.job.Stdin); err != nil {
+			return nil, err
+		}
+	}
+	s.redact = NewRedactor(s.job.Token, blob)
+	return s, nil
+}
+
+// run runs the hook to its end, and relays its output to the output's end.
+func (s *supervision) run(asked <-chan os.Signal, stdout, stderr io.Writer) error {
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	var pipes []*os.File
+	defer func() {
+		for _, w := range pipes {
+			_ = w.Close() // closed before, unless the start failed
+		}
+	}()
+	pipe := func(out io.Writer, tail *tail) (<-chan struct{}, error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		pipes = append(pipes, w)
+		ended := make(chan struct{})
+		streams.Go(func() {
+			defer close(ended)
+			defer r.Close()
+			s.relay(r, out, tail)
+		})
+		return ended, nil
+	}
+	if _, err := pipe(stdout, nil); err != nil {
+		return err
+	}
+	said, err := pipe(stderr, &s.tail)
+	if err != nil {
+		return err
+	}
+	// No context: the service manager ends it.
+	cmd := exec.Command(s.job.Path, string(s.job.Verb)) //nolint:noctx // see above
+	cmd.Env, cmd.Dir = s.job.Env, "/"
+	cmd.Stdout, cmd.Stderr = pipes[0], pipes[1]
+	if s.job.Stdin != "" {
+		stdin, err := os.Open(s.job.Stdin)
+		if err != nil {
+			return err
+		}
+		defer stdin.Close()
+		cmd.Stdin = stdin
+	}
+	if err := cmd.Start(); err != nil {
+		// As a shell reports it: the hook is there, but cannot be executed.
+		s.tail.add([]byte(err.Error()))
+		s.status = 126
+		return s.record(stderr)
+	}
+	for _, w := range pipes {
+		if err := w.Close(); err != nil {
+			return err
+		}
+	}
+	s.status = s.await(cmd, asked, stderr)
+	// The last lines may still be in the pipe. A daemon that holds it does not
+	// delay the result for long.
+	select {
+	case <-said:
+	case <-time.After(drainWait):
+	}
+	return s.record(stderr)
+}
+
+// await waits for the hook. One that is asked to end may be killed at any
+// moment, with its supervisor: from then on its words are saved as they come.
+func (s *supervision) await(cmd *exec.Cmd, asked <-chan os.Signal, stderr io.Writer) int {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // told by ProcessState
+	}()
+	var tick <-chan time.Time
+	for {
+		select {
+		case <-ended:
+			return exitStatus(cmd.ProcessState)
+		case <-asked:
+			if tick == nil {
+				ticker := time.NewTicker(look)
+				defer ticker.Stop()
+				tick = ticker.C
+			}
+		case <-tick:
+		}
+		if err := writeOutcome(s.job, s.tail.String()); err != nil {
+			_, _ = fmt.Fprintln(stderr, "bigfleet-agent supervise:", err) // the end is recorded all the same
+		}
+	}
+}
+
+// exitStatus is what a shell makes of a process's end.
+func exitStatus(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}
+
+// record makes the end of the hook known to this and later agents.
+func (s *supervision) record(stderr io.Writer) error {
+	if s.status != 0 {
+		if err := writeOutcome(s.job, s.tail.String()); err != nil {
+			_, _ = fmt.Fprintln(stderr, "bigfleet-agent supervise:", err) // a failure without its reason is one all the same
+		}
+	}
+	// Written over what was reserved: a tmpfs that is full by now has room for it.
+	file, err := os.OpenFile(reservedPath(s.job), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(strconv.Itoa(s.status) + "\n")
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(reservedPath(s.job), statusPath(s.job))
+}
+
+// relay copies lines from r to w without their secrets until nobody holds the
+// other end of r.
+func (s *supervision) relay(r io.Reader, w io.Writer, tail *tail) {
+	lines := bufio.NewReaderSize(r, maxLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			// Half a line could be half a secret, which no pattern matches.
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = lines.ReadSlice('\n')
+			}
+			line = []byte(unbroken)
+		}
+		if len(line) > 0 {
+			text := []byte(s.redact.Redact(strings.ToValidUTF8(string(bytes.TrimRight(line, "\n")), "?")))
+			_, _ = w.Write(append(text, '\n')) // a journal that is away loses lines, not hooks
+			if tail != nil {
+				tail.add(text)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// tail keeps the last lines that were added to it.
+type tail struct {
+	mu    sync.Mutex
+	lines [][]byte
+}
+
+func (t *tail) add(line []byte) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, line)
+	t.lines = t.lines[max(0, len(t.lines)-tailLines):]
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return lastLines(string(bytes.Join(t.lines, []byte("\n"))))
+}
