@@ -34,6 +34,12 @@ const (
 	HeaderVersion = "Bigfleet-Agent-Version"
 	HeaderKinds   = "Bigfleet-Agent-Kinds"
 	HeaderBoot    = "Bigfleet-Agent-Boot"
+	// HeaderHost carries what the host alone knows and keeps: with the token it
+	// proves that a request comes from the machine's host. A secret.
+	HeaderHost = "Bigfleet-Agent-Host"
+	// HeaderToken carries, in the answer to a poll, the token that the agent is to
+	// use from now on. A secret.
+	HeaderToken = "Bigfleet-Agent-Token" //nolint:gosec // the name of a header
 	// HeaderHave names the command that the agent is working on. A provider
 	// that knows it treats a poll as if that command were not pending, so that
 	// the blob is not sent again and again while a hook runs; to one that does
