@@ -7,6 +7,7 @@ BUF                := github.com/bufbuild/buf/cmd/buf v1.75.0
 PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2
 GOLANGCI_LINT      := github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
+NFPM               := github.com/goreleaser/nfpm/v2/cmd/nfpm v2.45.2
 
 # A tree without its history, such as a source archive, is built as "dev".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -17,7 +18,7 @@ GO_DIRS := agent cloudinit proto provider shared
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build every program into bin/
@@ -33,6 +34,12 @@ bench: ## run all benchmarks; BENCH=regexp chooses some; table in dist/bench.md
 	mkdir -p dist
 	BENCH_MARKDOWN=$(CURDIR)/dist/bench.md BENCH_JSON=$(CURDIR)/dist/bench.json \
 	  go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 40m -p 1 ./...
+
+.PHONY: deb
+deb: ## the agent's Debian packages for amd64 and arm64 in dist/
+	@.ci/tool $(NFPM)
+	@rm -f dist/bigfleet-agent_*.deb
+	@NFPM=$(TOOLS)/nfpm packaging/build $(VERSION) dist amd64 arm64
 
 .PHONY: demo
 demo: build ## five machines through their life, with a kill -9 on the way
