@@ -55,6 +55,10 @@ type agent struct {
 	pause  *backoff.ExponentialBackOff
 	status status
 	failed string // the last failure that was logged
+
+	identityDir string // see identify; "" for none
+	otherToken  string // tried when the client's is refused; "" when there is one only
+	unkept      string // what was handed out as a token and is none
 }
 
 // Run works for the machine of cfg until ctx ends, then returns nil. A hook that
@@ -73,7 +77,9 @@ func Run(ctx context.Context, cfg Config, opt Options) error {
 	if opt.HTTPClient == nil {
 		defer a.client.HTTP.CloseIdleConnections()
 	}
+	stateDir := ""
 	if a.journal == nil {
+		stateDir = cfg.StateDir
 		file, err := journal.Open(cfg.StateDir, a.log)
 		if err != nil {
 			return err
@@ -85,6 +91,7 @@ func Run(ctx context.Context, cfg Config, opt Options) error {
 		}()
 		a.journal = file
 	}
+	a.identify(stateDir)
 	a.log.Info("agent started", "version", opt.Version, "endpoint", cfg.Endpoint)
 	a.opt.Notifier.Ready()
 	a.resume(ctx)
@@ -188,6 +195,7 @@ func (a *agent) turn(ctx context.Context, wait time.Duration) (time.Duration, er
 		return 0, err
 	}
 	a.contact(answer.Date)
+	a.renew(answer.Token)
 	if answer.Command == nil {
 		// A provider that does not park the poll must not be asked all the time.
 		return max(0, jitter(a.opt.BusyPause)-time.Since(begun)), nil

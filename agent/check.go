@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"bigfleet-providers/agent/internal/hook"
+	"bigfleet-providers/agent/internal/identity"
 	"bigfleet-providers/agent/internal/poll"
 )
 
@@ -110,8 +111,13 @@ func checkProvider(ctx context.Context, cfg Config, version string) []Finding {
 	}
 	var opt Options
 	opt.setDefaults()
+	bearer, err := identity.Token(cfg.StateDir, string(cfg.Token))
+	if err != nil {
+		findings = append(findings, Finding{Name: "renewed token", Err: fmt.Errorf("%w: the configured one is used", err)})
+	}
 	channel := poll.Client{
-		HTTP: client, Endpoint: endpoint, MachineID: cfg.MachineID, Token: string(cfg.Token), Version: version, BootID: opt.BootID,
+		HTTP: client, Endpoint: endpoint, MachineID: cfg.MachineID, Token: cmp.Or(bearer, string(cfg.Token)), Version: version,
+		BootID: opt.BootID, HostID: identity.FindHostID(cfg.StateDir),
 	}
 	answer, err := channel.Poll(ctx, 0, "")
 	token := Finding{Name: "token", Detail: "accepted, nothing pending", Err: poll.Explain(err, time.Now(), time.Time{})}

@@ -114,6 +114,10 @@ type Options struct {
 	// An agent with the same id may resume what its predecessor began.
 	BootID string
 
+	// HostID is what the host proves itself by; empty: the one in the state
+	// directory, or none with a Journal of one's own. A secret.
+	HostID string
+
 	// Wait is how long a poll is parked at the provider; 0: 50 s.
 	Wait time.Duration
 	// Watchdog is the service manager's limit for a turn of the main loop, 0:

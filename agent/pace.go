@@ -33,6 +33,7 @@ func (a *agent) failure(ctx context.Context, err error) {
 			return
 		}
 	}
+	a.refused(err)
 	err = poll.Explain(err, time.Now(), a.seen)
 	pause := a.pause.NextBackOff()
 	// The same failure at the same place is said once, then at debug level: a

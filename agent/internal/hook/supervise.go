@@ -202,7 +202,11 @@ func (s *supervision) record(stderr io.Writer) error {
 // other end of r.
 func (s *supervision) relay(r io.Reader, w io.Writer, tail *tail) {
 	lines := bufio.NewReaderSize(r, maxLine)
+	out := bufio.NewWriterSize(w, maxLine)
 	for {
+		if lines.Buffered() == 0 {
+			_ = out.Flush() // a journal that is away loses lines, not hooks
+		}
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			// Half a line could be half a secret, which no pattern matches.
@@ -213,12 +217,13 @@ func (s *supervision) relay(r io.Reader, w io.Writer, tail *tail) {
 		}
 		if len(line) > 0 {
 			text := []byte(s.redact.Redact(strings.ToValidUTF8(string(bytes.TrimRight(line, "\n")), "?")))
-			_, _ = w.Write(append(text, '\n')) // a journal that is away loses lines, not hooks
+			_, _ = out.Write(append(text, '\n')) // its error is that of every Flush
 			if tail != nil {
 				tail.add(text)
 			}
 		}
 		if err != nil {
+			_ = out.Flush() // see above
 			return
 		}
 	}

@@ -58,8 +58,8 @@ func NewHTTPClient(caPEM string) (*http.Client, error) {
 	}, nil
 }
 
-// Client speaks for one machine. Its fields must not change after first use;
-// its methods may be called from many goroutines.
+// Client speaks for one machine. Its fields must not change during a call; calls
+// may be made from many goroutines.
 type Client struct {
 	HTTP      *http.Client
 	Endpoint  *url.URL
@@ -67,6 +67,7 @@ type Client struct {
 	Token     string
 	Version   string // of the agent
 	BootID    string // see command.HeaderBoot
+	HostID    string // see command.HeaderHost
 }
 
 // Answer is what a poll brought.
@@ -77,6 +78,8 @@ type Answer struct {
 	Invalid error
 	// Date is the provider's clock, zero when it sent none.
 	Date time.Time
+	// Token is the one to use from now on, "" for the same.
+	Token string
 }
 
 // StatusError is an answer that is neither a command nor an acceptance.
@@ -119,7 +122,7 @@ func (c *Client) Poll(ctx context.Context, wait time.Duration, have string) (Ans
 		return Answer{}, err
 	}
 	defer resp.Body.Close()
-	answer := Answer{Date: date(resp)}
+	answer := Answer{Date: date(resp), Token: resp.Header.Get(command.HeaderToken)}
 	switch resp.StatusCode {
 	case http.StatusNoContent:
 		return answer, nil
@@ -179,6 +182,9 @@ func (c *Client) request(ctx context.Context, method, path string, params url.Va
 	if c.BootID != "" {
 		req.Header.Set(command.HeaderBoot, c.BootID)
 	}
+	if c.HostID != "" {
+		req.Header.Set(command.HeaderHost, c.HostID)
+	}
 	return req, nil
 }
 
@@ -194,6 +200,9 @@ func (c *Client) statusError(resp *http.Response) error {
 		line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(string(body), "?")), "\n")
 		// Some proxies answer with the request they were sent.
 		e.Detail = strings.ReplaceAll(line, c.Token, "[redacted]")
+		if c.HostID != "" {
+			e.Detail = strings.ReplaceAll(e.Detail, c.HostID, "[redacted]")
+		}
 	}
 	return e
 }

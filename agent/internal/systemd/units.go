@@ -100,12 +100,10 @@ func (u *Units) Release(ctx context.Context, name string) error {
 		if err != nil || unit.SubState != "exited" {
 			return err
 		}
-		tasks, err := c.GetUnitTypePropertyContext(ctx, name, "Service", "TasksCurrent")
-		if err != nil {
+		// The manager gave up the control group if it was empty at the end.
+		group, err := c.GetUnitTypePropertyContext(ctx, name, "Service", "ControlGroup")
+		if err != nil || group.Value.Value() != "" {
 			return err
-		}
-		if tasks.Value.Value() != uint64(0) {
-			return nil // daemons, or a kernel that does not count
 		}
 		_, err = c.StopUnitContext(ctx, name, "replace", nil)
 		return ignoreAbsent(err)
