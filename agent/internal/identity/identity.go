@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"bigfleet-providers/shared/token"
 )
@@ -74,7 +75,7 @@ type renewed struct {
 // is none.
 func Token(dir, configured string) (string, error) {
 	body, err := os.ReadFile(filepath.Join(dir, tokenFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return "", nil
 	}
 	if err != nil {

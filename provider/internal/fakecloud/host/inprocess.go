@@ -81,6 +81,7 @@ func (m *goroutines) up(ctx context.Context, g fakecloud.Guest) {
 	}
 	opts := m.opts.Agent
 	opts.Log, opts.HTTPClient, opts.Journal = m.log, client, m.journal
+	opts.HostID = "fake host " + g.ServerID // its disk is not kept over a restart
 	opts.BootID = g.ServerID + "." + strconv.Itoa(g.Boot)
 	opts.Hook = agent.HookFunc(func(ctx context.Context, call agent.Call) error {
 		if m.opts.Hook == nil {
