@@ -10,7 +10,7 @@ import (
 // live heap is enough room for it.
 const (
 	gcPercentLoading = 400
-	gcPercentServing = 50
+	gcPercentServing = 40
 )
 
 // collectRarely is for the start; the function it returns is for the time after

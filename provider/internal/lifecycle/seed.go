@@ -32,7 +32,7 @@ func (e *Engine) SeedMissing(ctx context.Context, slots map[string]*machine.Offe
 
 func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all bool) error {
 	var changes []func(context.Context) error
-	filled := make(map[string]bool, len(slots))
+	successors := map[string]bool{} // slots that a machine of another id fills
 	// Many machines share an offer, before and after: each pair is compared once.
 	same := map[[2]*machine.Offer]bool{}
 	equal := func(a, b *machine.Offer) bool {
@@ -54,8 +54,8 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		})
 	}
 	e.o.Store.Records(func(rec machine.Record) bool {
-		if !rec.Succeeded {
-			filled[rec.Slot] = true
+		if !rec.Succeeded && rec.ID != rec.Slot {
+			successors[rec.Slot] = true
 		}
 		offer, offered := slots[rec.Slot]
 		if !all || offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
@@ -65,7 +65,7 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		return true
 	})
 	for slot, offer := range slots {
-		if filled[slot] {
+		if rec, ok := e.o.Store.Record(slot); successors[slot] || ok && !rec.Succeeded {
 			continue
 		}
 		id := e.idFor(slot)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -72,10 +73,17 @@ func Slots(provider string, offerings []Offering, types map[string]cloud.Type, e
 			continue
 		}
 		for n := range m.Count {
-			slots = append(slots, Slot{ID: fmt.Sprintf("%s-%04d", m.prefix, n+1), Offer: offer})
+			slots = append(slots, Slot{ID: slotID(m.prefix, n+1), Offer: offer})
 		}
 	}
 	return slots, problems
+}
+
+// slotID is the id of the nth slot under a prefix.
+func slotID(prefix string, n int) string {
+	const digits = 4
+	number := strconv.Itoa(n)
+	return prefix + "-" + "0000"[min(len(number), digits):] + number
 }
 
 // merged is all offerings that say the same.

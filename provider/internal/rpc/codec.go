@@ -11,23 +11,31 @@ import (
 type encoded struct{ data mem.BufferSlice }
 
 // pieceBytes is how much of a list is copied into one buffer. One piece a
-// machine costs more in the transport than the copy; much larger pieces stay in
-// its pool.
+// machine costs more in the transport than the copy. It is a size that the
+// transport's pool has: of one between two sizes the larger would be kept.
 const pieceBytes = 32 << 10
 
-// join concatenates parts into pieces of about pieceBytes.
+// join concatenates parts, which are never changed, into pieces of at most
+// pieceBytes, or of one part. The pieces come from the transport's pool and go
+// back to it once they are sent: a full List leaves no garbage of its size.
 func join(parts [][]byte) mem.BufferSlice {
+	pool := mem.DefaultBufferPool()
 	var out mem.BufferSlice
 	for i := 0; i < len(parts); {
 		size, j := 0, i
 		for ; j < len(parts) && (j == i || size+len(parts[j]) <= pieceBytes); j++ {
 			size += len(parts[j])
 		}
-		piece := make([]byte, 0, size)
-		for ; i < j; i++ {
-			piece = append(piece, parts[i]...)
+		if j == i+1 {
+			out = append(out, mem.SliceBuffer(parts[i]))
+			i = j
+			continue
 		}
-		out = append(out, mem.SliceBuffer(piece))
+		piece := pool.Get(size)
+		for at := 0; i < j; i++ {
+			at += copy((*piece)[at:], parts[i])
+		}
+		out = append(out, mem.NewBuffer(piece, pool))
 	}
 	return out
 }

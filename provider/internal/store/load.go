@@ -40,14 +40,14 @@ func read(tx *bbolt.Tx, s *Store) error {
 	if uint64(len(loaded)) != head.Machines {
 		return damaged("it holds %d machines and should hold %d", len(loaded), head.Machines)
 	}
-	slices.SortFunc(loaded, func(a, b loadedMachine) int { return cmp.Compare(a.rec.Revision, b.rec.Revision) })
+	slices.SortFunc(loaded, func(a, b loadedMachine) int { return cmp.Compare(a.revision, b.revision) })
 	s.index.reserve(len(loaded))
 	last := uint64(0)
 	for _, m := range loaded {
-		if m.rec.Revision <= last || m.rec.Revision > head.Revision {
-			return damaged("machine %q has revision %d, which another has or nobody was given", m.rec.ID, m.rec.Revision)
+		if m.revision <= last || m.revision > head.Revision {
+			return damaged("machine %q has revision %d, which another has or nobody was given", m.rec.ID, m.revision)
 		}
-		last = m.rec.Revision
+		last = m.revision
 		s.index.put(m.rec.ID, m.rec, m.view)
 	}
 	s.index.head = head.Revision
@@ -99,8 +99,9 @@ func metaValue(tx *bbolt.Tx, key string) ([]byte, error) {
 }
 
 type loadedMachine struct {
-	rec  *machine.Record
-	view []byte
+	revision uint64 // the record's, beside it: to sort them is to read nothing else
+	rec      *machine.Record
+	view     []byte
 }
 
 // loadChunk is how many records a worker decodes at a time.
@@ -127,7 +128,7 @@ func readMachines(tx *bbolt.Tx, view func(*machine.Record) []byte) ([]loadedMach
 					if err != nil {
 						return damaged("record of machine %q: %w", id, err)
 					}
-					out[i] = loadedMachine{rec, view(rec)}
+					out[i] = loadedMachine{rec.Revision, rec, view(rec)}
 				}
 				return nil
 			})
