@@ -211,3 +211,23 @@ func start(t *testing.T, cmd *exec.Cmd, cancel context.CancelFunc) {
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 }
+
+// Reboot has the guest boot again and waits until it does.
+func (g *Guest) Reboot(t *testing.T) {
+	t.Helper()
+	before, err := g.Leader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Run(t, "systemctl --no-block reboot")
+	g.awaitOther(t, before)
+}
+
+// awaitOther waits until the guest has another PID 1.
+func (g *Guest) awaitOther(t *testing.T, before int) {
+	t.Helper()
+	Await(t, 2*time.Minute, "the guest boots again", func() bool {
+		now, err := g.Leader()
+		return err == nil && now != before
+	})
+}

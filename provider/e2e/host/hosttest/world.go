@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/fakecloud/host"
@@ -173,4 +174,14 @@ func Tail(s string, lines int) string {
 		all = append([]string{fmt.Sprintf("[%d lines before]", len(all)-lines)}, all[len(all)-lines:]...)
 	}
 	return strings.Join(all, "\n")
+}
+
+// Laps returns a function that logs a step and how long it took.
+func Laps(t *testing.T) func(step string) {
+	last := time.Now()
+	return func(step string) {
+		now := time.Now()
+		t.Logf("%-24s %5.1f s", step, now.Sub(last).Seconds())
+		last = now
+	}
 }
