@@ -75,6 +75,12 @@ type Instance struct {
 	Power       Power
 	PowerWord   string // the cloud's own word for Power
 	Created     time.Time
+	// Unfinished says that it never had the system that its Create is to install,
+	// so that no machine can be made of it as it is.
+	Unfinished bool
+	// Spare says that it is no machine's: Discard has put it back, and the next
+	// Create of its type takes it. It has no MachineID then.
+	Spare bool
 }
 
 // Task is what the steps of one operation share. The caller persists Ref and
@@ -119,7 +125,8 @@ type Cloud interface {
 	Start() []Step
 	// Discard tears down whatever the task's operation made, from any point of
 	// Create and from any power state, side resources included. It succeeds
-	// when nothing is left.
+	// when nothing is left. A cloud that keeps its servers, see Keeper, makes them
+	// spares instead.
 	Discard() []Step
 	// Scrub removes the user data, and so the token in it, from where the cloud
 	// keeps it. The guest has booted by then and does not need it again.
@@ -140,6 +147,15 @@ type Cloud interface {
 // steps follow the rules of Cloud.Discard; they start with Task.Ref set.
 type Deleter interface {
 	Delete() []Step
+}
+
+// Keeper is implemented by clouds whose servers this program never gives back,
+// since they are paid for in advance or dearly.
+type Keeper interface {
+	// Keeps says, for operators, what becomes of the server that a failed
+	// operation leaves, and how to give it back by hand; ref is "" when none is
+	// known.
+	Keeps(ref string) string
 }
 
 // Type is what a cloud sells under one commercial type.
@@ -180,6 +196,7 @@ var (
 	ErrDenied     = errors.New("permission denied")   // the key lacks a permission or is wrong
 	ErrInvalid    = errors.New("invalid request")     // the same request will never succeed
 	ErrConflict   = errors.New("conflicting request") // the object is busy or in another state
+	ErrUncertain  = errors.New("outcome unknown")     // it may have been done, nobody can tell, and it must not be done twice
 )
 
 // AgainError says that a step is under way and should be run again.

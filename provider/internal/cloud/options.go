@@ -16,6 +16,9 @@ type Options struct {
 	PlacementGroup  string      `json:"placement_group_id,omitempty"`
 	PublicIP        PublicIP    `json:"public_ip,omitempty"`
 	Tags            []string    `json:"tags,omitempty"` // beside the adapter's own
+	// Server is the id of the one server that may be the slot's: it was given by
+	// hand, and nothing is ever ordered.
+	Server string `json:"server,omitempty"`
 }
 
 // RootVolume is what an instance boots from.

@@ -22,11 +22,17 @@ type Options struct {
 	Keys []Key
 	// Hosts are told when a server boots and when it halts; nil for no guests.
 	Hosts Hosts
+	// SSHKeys are public keys of DefaultProjectID from the start, as lines of an
+	// authorized_keys file. Elastic Metal installs nothing without one.
+	SSHKeys []string
 	// LegacyRefusals answers wrong-state actions with the older envelope
 	// ("invalid_request_error"). The status, 400, and the words are the same in
 	// both; which envelope is current is not recorded.
 	LegacyRefusals bool
 }
+
+// SampleSSHKey is a public key whose private half nobody has.
+const SampleSSHKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl fake@localhost"
 
 // Guest is what the machine behind a server knows when it boots.
 type Guest struct {
@@ -123,6 +129,11 @@ func (c *Cloud) open() {
 	c.addresses = addressPool{}
 	c.guests = guestMap{}
 	c.openAccount()
+	for _, line := range c.opts.SSHKeys {
+		if _, err := c.addSSHKey("key", DefaultProjectID, line); err != nil {
+			c.log.Error("an SSH key is left out", "error", err)
+		}
+	}
 }
 
 // Reset makes the Cloud as good as new: every server is halted and gone with

@@ -119,13 +119,21 @@ func (c *Cloud) createSSHKey(q *request) (*response, error) {
 	if !q.caller.sees(in.ProjectID) {
 		return nil, permissionDenied("project", "read")
 	}
-	sum, err := fingerprint(in.PublicKey)
+	k, err := c.addSSHKey(in.Name, in.ProjectID, in.PublicKey)
 	if err != nil {
 		return nil, invalid(errorDetail{ArgumentName: "public_key", Reason: "format", HelpMessage: err.Error()})
 	}
-	k := &sshKey{object: c.inv.newObject(in.Name, "", in.ProjectID, nil), publicKey: in.PublicKey, fingerprint: sum}
-	c.inv.sshKeys.add(k)
 	return ok(sshKeyView(k))
+}
+
+func (c *Cloud) addSSHKey(name, project, line string) (*sshKey, error) {
+	sum, err := fingerprint(line)
+	if err != nil {
+		return nil, err
+	}
+	k := &sshKey{object: c.inv.newObject(name, "", project, nil), publicKey: line, fingerprint: sum}
+	c.inv.sshKeys.add(k)
+	return k, nil
 }
 
 func (c *Cloud) getSSHKey(q *request) (*response, error) {

@@ -23,7 +23,7 @@ type metalOffer struct {
 // recorded on 2026-04-07. Recordings give most names without their ending,
 // which follows the vendor's scheme here.
 var metalPrices = map[string]int64{
-	"EM-A116X-SSD": 77, "EM-A215R-NVME": 101, "EM-A315X-SSD": 153, "EM-A410X-SSD": 153, "EM-A610R-NVME": 110,
+	"EM-A116X-SSD": 77, metalRetired: 88, "EM-A215R-NVME": 101, "EM-A315X-SSD": 153, "EM-A410X-SSD": 153, "EM-A610R-NVME": 110,
 	"EM-B111X-SATA": 263, "EM-B112X-SSD": 263, "EM-B211X-SATA": 321, "EM-B212X-SSD": 321, "EM-B311X-SATA": 379, "EM-B312X-SSD": 379,
 	"EM-B220E-NVME": 333, "EM-B320E-NVME": 417, "EM-B420E-NVME": 444, "EM-B520E-NVME": 528,
 	"EM-I120E-NVME": 356, "EM-I210E-NVME": 667, "EM-I215E-NVME": 904, "EM-I220E-NVME": 548, "EM-I320E-NVME": 822,
@@ -35,6 +35,10 @@ var metalPrices = map[string]int64{
 // metalMonthly are the monthly prices that are recorded, in hundredths of a
 // EUR; the fee at the start is one month more.
 var metalMonthly = map[string]int64{"EM-A610R-NVME": 3999, "EM-I220E-NVME": 19999}
+
+// metalRetired is of before the recording; tools still offer it by default. Its
+// price is of the documentation of 2024.
+const metalRetired = "EM-A210R-HDD"
 
 // metalWithoutCloudInit lacks the tag cloud-init. That such offers exist is
 // recorded, which ones is not.
@@ -78,31 +82,105 @@ func (o metalOffer) cloudInit() bool { return o.name != metalWithoutCloudInit }
 
 func (o metalOffer) price() money { return money{CurrencyCode: "EUR", Units: o.units, Nanos: o.nanos} }
 
-// metalOfferBody leaves the hardware out: it is not recorded.
+// metalHardware is what is in a server: threads of its CPUs, GiB of memory and
+// its GPUs.
+type metalHardware struct {
+	cpus    int
+	cores   uint32 // of each
+	threads uint32 // of each
+	memory  uint64 // GiB
+	gpus    int
+	gpu     string
+}
+
+// hardware has the documented figures where they matter to tests, and rounds up
+// from the range elsewhere: the recordings hold prices only.
+func (o metalOffer) hardware() metalHardware {
+	switch o.name {
+	case metalRetired:
+		return metalHardware{cpus: 1, cores: 6, threads: 12, memory: 16}
+	case "EM-B112X-SSD":
+		return metalHardware{cpus: 2, cores: 4, threads: 8, memory: 96}
+	case "EM-T220E-L40S":
+		return metalHardware{cpus: 2, cores: 16, threads: 32, memory: 384, gpus: 2, gpu: "NVIDIA L40S"}
+	case "EM-T620E-H100":
+		return metalHardware{cpus: 2, cores: 32, threads: 64, memory: 768, gpus: 4, gpu: "NVIDIA H100"}
+	case metalWithoutCloudInit:
+		return metalHardware{cpus: 1, cores: 4, threads: 4, memory: 16}
+	}
+	switch o.name[len("EM-")] {
+	case 'A':
+		return metalHardware{cpus: 1, cores: 4, threads: 8, memory: 32}
+	case 'B':
+		return metalHardware{cpus: 2, cores: 8, threads: 16, memory: 256}
+	default:
+		return metalHardware{cpus: 1, cores: 16, threads: 32, memory: 256}
+	}
+}
+
+type metalCPUBody struct {
+	Name      string `json:"name"`
+	Cores     uint32 `json:"core_count"`
+	Threads   uint32 `json:"thread_count"`
+	Frequency uint32 `json:"frequency"`
+	Benchmark string `json:"benchmark"`
+}
+
+type metalMemoryBody struct {
+	Capacity  uint64 `json:"capacity"`
+	Type      string `json:"type"`
+	Frequency uint32 `json:"frequency"`
+	ECC       bool   `json:"is_ecc"`
+}
+
+type metalDiskBody struct {
+	Capacity uint64 `json:"capacity"`
+	Type     string `json:"type"`
+}
+
+type metalGPUBody struct {
+	Name string `json:"name"`
+	VRAM uint64 `json:"vram"`
+}
+
+func (h metalHardware) fill(b *metalOfferBody) {
+	for range h.cpus {
+		b.CPUs = append(b.CPUs, metalCPUBody{Name: "CPU", Cores: h.cores, Threads: h.threads, Frequency: 2600})
+	}
+	// In two modules, which a reader has to add up.
+	for range 2 {
+		b.Memories = append(b.Memories, metalMemoryBody{Capacity: h.memory << 30 / 2, Type: "DDR4", Frequency: 2666, ECC: true})
+		b.Disks = append(b.Disks, metalDiskBody{Capacity: 1_000_000_000_000, Type: "SSD"})
+	}
+	for range h.gpus {
+		b.GPUs = append(b.GPUs, metalGPUBody{Name: h.gpu, VRAM: 48 << 30})
+	}
+}
+
 type metalOfferBody struct {
-	ID                 string   `json:"id"`
-	Name               string   `json:"name"`
-	Stock              string   `json:"stock"`
-	Bandwidth          uint64   `json:"bandwidth"`
-	MaxBandwidth       uint64   `json:"max_bandwidth"`
-	CommercialRange    string   `json:"commercial_range"`
-	PricePerHour       *money   `json:"price_per_hour"`
-	PricePerMonth      *money   `json:"price_per_month"`
-	Disks              []string `json:"disks"`
-	Enable             bool     `json:"enable"`
-	CPUs               []string `json:"cpus"`
-	Memories           []string `json:"memories"`
-	GPUs               []string `json:"gpus"`
-	IncompatibleOSIDs  []string `json:"incompatible_os_ids"`
-	SubscriptionPeriod string   `json:"subscription_period"`
-	OperationPath      string   `json:"operation_path"`
-	Fee                *money   `json:"fee"`
-	Options            []string `json:"options"`
-	PrivateBandwidth   uint64   `json:"private_bandwidth"`
-	SharedBandwidth    bool     `json:"shared_bandwidth"`
-	Tags               []string `json:"tags"`
-	MonthlyOfferID     *string  `json:"monthly_offer_id"`
-	Zone               string   `json:"zone"`
+	ID                 string            `json:"id"`
+	Name               string            `json:"name"`
+	Stock              string            `json:"stock"`
+	Bandwidth          uint64            `json:"bandwidth"`
+	MaxBandwidth       uint64            `json:"max_bandwidth"`
+	CommercialRange    string            `json:"commercial_range"`
+	PricePerHour       *money            `json:"price_per_hour"`
+	PricePerMonth      *money            `json:"price_per_month"`
+	Disks              []metalDiskBody   `json:"disks"`
+	Enable             bool              `json:"enable"`
+	CPUs               []metalCPUBody    `json:"cpus"`
+	Memories           []metalMemoryBody `json:"memories"`
+	GPUs               []metalGPUBody    `json:"gpus"`
+	IncompatibleOSIDs  []string          `json:"incompatible_os_ids"`
+	SubscriptionPeriod string            `json:"subscription_period"`
+	OperationPath      string            `json:"operation_path"`
+	Fee                *money            `json:"fee"`
+	Options            []string          `json:"options"`
+	PrivateBandwidth   uint64            `json:"private_bandwidth"`
+	SharedBandwidth    bool              `json:"shared_bandwidth"`
+	Tags               []string          `json:"tags"`
+	MonthlyOfferID     *string           `json:"monthly_offer_id"`
+	Zone               string            `json:"zone"`
 }
 
 var metalRanges = map[byte]string{'A': "aluminium", 'B': "beryllium", 'I': "iridium", 'L': "lithium", 'T': "titanium", 'R': "labs"}
@@ -111,9 +189,10 @@ func (c *Cloud) metalOfferView(o metalOffer) metalOfferBody {
 	price := o.price()
 	b := metalOfferBody{
 		ID: o.id(), Name: o.name, CommercialRange: metalRanges[o.name[len("EM-")]], Enable: true,
-		Disks: []string{}, CPUs: []string{}, Memories: []string{}, GPUs: []string{}, IncompatibleOSIDs: []string{},
+		Disks: []metalDiskBody{}, CPUs: []metalCPUBody{}, Memories: []metalMemoryBody{}, GPUs: []metalGPUBody{}, IncompatibleOSIDs: []string{},
 		SubscriptionPeriod: o.period(), Options: []string{}, Tags: []string{}, Zone: o.zone,
 	}
+	o.hardware().fill(&b)
 	switch c.stock[zoneType{o.zone, o.name}] {
 	case Scarce:
 		b.Stock = "low"

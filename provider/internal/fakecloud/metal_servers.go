@@ -22,7 +22,8 @@ type metalServer struct {
 	ip          *address // its IPv4 address, nil until it is delivered
 	install     *metalInstall
 	flow        *pending
-	boots       int
+	boots       int    // of the installed system
+	atFirst     []byte // user data that the installed system saw at its first boot
 }
 
 type metalInstall struct {
@@ -241,7 +242,10 @@ func (c *Cloud) installMetal(q *request) (*response, error) {
 		return nil, err
 	}
 	c.haltMetal(s)
-	s.install = install
+	if s.boots > 0 && c.hosts != nil && !c.closed {
+		c.hosts.Gone(s.id) // an install wipes the disks
+	}
+	s.boots, s.install = 0, install
 	body := metalView(s)
 	c.setUp(s, q.outcome)
 	return ok(body)

@@ -54,6 +54,10 @@ func (c *Cloud) setUp(s *metalServer, o Outcome) {
 			return
 		}
 		s.install.status = "completed"
+		s.atFirst = nil
+		if s.userData != nil {
+			s.atFirst = bytes.Clone(*s.userData)
+		}
 		c.bootMetal(s)
 	}
 	c.proceedMetal(s, o,
@@ -119,6 +123,12 @@ type MetalInfo struct {
 	Tags          []string  `json:"tags"`
 	Created       time.Time `json:"created"`
 	Boots         int       `json:"boots"`
+	Hostname      string    `json:"hostname"` // of the install
+	// UserData is what the API holds now, FirstBoot what the guest saw at the
+	// first boot after its last install. Both may hold secrets, so the /debug pages
+	// leave them out.
+	UserData  []byte `json:"-"`
+	FirstBoot []byte `json:"-"`
 }
 
 // Metal lists every dedicated server of every zone, oldest first.
@@ -129,10 +139,13 @@ func (c *Cloud) Metal() []MetalInfo {
 	for _, s := range bySerial(c.inv.metal) {
 		info := MetalInfo{
 			ID: s.id, Name: s.name, Zone: s.zone, Project: s.project, Offer: s.offer.name, Status: s.status,
-			Tags: s.tags, Created: s.created, Boots: s.boots,
+			Tags: s.tags, Created: s.created, Boots: s.boots, FirstBoot: s.atFirst,
+		}
+		if s.userData != nil {
+			info.UserData = bytes.Clone(*s.userData)
 		}
 		if s.install != nil {
-			info.InstallStatus = s.install.status
+			info.InstallStatus, info.Hostname = s.install.status, s.install.hostname
 		}
 		out = append(out, info)
 	}

@@ -63,14 +63,21 @@ func (o *Operation) RunTo(ctx context.Context, steps []cloud.Step, n int) error 
 
 // Lost runs the n-th step as far as it goes in one call and forgets what it
 // learned: the process died after the effect and before it could write it down.
-// The steps before must have been run.
+// A call that asks for another at once has only had something written down, and
+// is not the one. The steps before must have been run.
 func (o *Operation) Lost(ctx context.Context, steps []cloud.Step, n int) {
 	o.step, o.rerun = steps[n].Name, false
-	saved := *o
-	saved.Notes = maps.Clone(o.Notes)
-	// Whatever it says, nobody hears it.
-	_ = o.once(ctx, steps[n])
-	*o = saved
+	for {
+		saved := *o
+		saved.Notes = maps.Clone(o.Notes)
+		// Whatever else it says, nobody hears it.
+		again, ok := errors.AsType[*cloud.AgainError](o.once(ctx, steps[n]))
+		if ok && again.After == 0 {
+			continue
+		}
+		*o = saved
+		return
+	}
 }
 
 // Died records that the process died as the n-th step began: whether the step

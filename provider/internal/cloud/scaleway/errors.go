@@ -111,6 +111,8 @@ func classifyResponse(e *scw.ResponseError) error {
 		return cloud.ErrNoCapacity
 	case strings.Contains(message, "quota exceeded"):
 		return cloud.ErrQuota
+	case lacksCloudInit(message):
+		return cloud.ErrInvalid
 	}
 	switch code := e.StatusCode; code {
 	case http.StatusNotFound, http.StatusGone:
@@ -122,9 +124,9 @@ func classifyResponse(e *scw.ResponseError) error {
 	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusLocked:
 		return cloud.ErrConflict
 	case http.StatusBadRequest:
-		// "server should be running", "instance should be powered off": a state,
-		// not a fault of the request.
-		if strings.Contains(message, "should be") {
+		// "server should be running", "instance should be powered off", "Server is not
+		// delivered": a state, not a fault of the request.
+		if strings.Contains(message, "should be") || strings.Contains(message, "not delivered") {
 			return cloud.ErrConflict
 		}
 		return cloud.ErrInvalid
@@ -134,6 +136,12 @@ func classifyResponse(e *scw.ResponseError) error {
 		}
 		return nil
 	}
+}
+
+// lacksCloudInit recognises what Elastic Metal says, under a 503, of an offer
+// that will never take user data.
+func lacksCloudInit(message string) bool {
+	return strings.Contains(strings.ToLower(message), "cloud-init is not supported")
 }
 
 // responseWords bounds the message: behind a proxy it can be a whole page.
@@ -200,7 +208,7 @@ func quotaWords(e *scw.QuotasExceededError) string {
 func Refused(err error) bool {
 	if response, ok := errors.AsType[*scw.ResponseError](err); ok {
 		code := response.StatusCode
-		return code >= 400 && code < 500 && code != http.StatusRequestTimeout
+		return code >= 400 && code < 500 && code != http.StatusRequestTimeout || lacksCloudInit(response.Message)
 	}
 	for _, kind := range []error{
 		cloud.ErrNotFound, cloud.ErrNoCapacity, cloud.ErrQuota, cloud.ErrThrottled,

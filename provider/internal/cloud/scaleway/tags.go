@@ -20,6 +20,7 @@ const (
 	machineKey   = "bigfleet-machine"
 	operationKey = "bigfleet-operation"
 	clusterKey   = "bigfleet-cluster"
+	spareKey     = "bigfleet-spare"
 )
 
 // Tags is what our tags say. An empty field stands for no such tag.
@@ -28,6 +29,7 @@ type Tags struct {
 	Machine   string
 	Operation string // of the Create that made the object
 	Cluster   string
+	Spare     string // since when it is no machine's and may be taken; "" when it is not
 }
 
 // OwnerTag is the tag that marks an object as the provider's.
@@ -39,11 +41,15 @@ func OperationTag(operationID string) string { return tag(operationKey, operatio
 // MachineTag is the tag that marks what belongs to a machine.
 func MachineTag(machineID string) string { return tag(machineKey, machineID) }
 
+// SpareTag is the tag that marks a server as nobody's, to be taken and installed
+// anew by the next Create of its type.
+func SpareTag(since string) string { return tag(spareKey, since) }
+
 // List renders the tags.
 func (t Tags) List() []string {
 	var list []string
 	for _, kv := range [][2]string{
-		{ownerKey, t.Owner}, {machineKey, t.Machine}, {operationKey, t.Operation}, {clusterKey, t.Cluster},
+		{ownerKey, t.Owner}, {machineKey, t.Machine}, {operationKey, t.Operation}, {clusterKey, t.Cluster}, {spareKey, t.Spare},
 	} {
 		if kv[1] != "" {
 			list = append(list, tag(kv[0], kv[1]))
@@ -57,7 +63,7 @@ func (t Tags) List() []string {
 func ParseTags(list []string) Tags {
 	var t Tags
 	fields := map[string]*string{
-		ownerKey: &t.Owner, machineKey: &t.Machine, operationKey: &t.Operation, clusterKey: &t.Cluster,
+		ownerKey: &t.Owner, machineKey: &t.Machine, operationKey: &t.Operation, clusterKey: &t.Cluster, spareKey: &t.Spare,
 	}
 	for _, s := range list {
 		key, value, ok := strings.Cut(s, "=")
@@ -88,6 +94,16 @@ func WithCluster(list []string, cluster string) ([]string, bool) {
 		return list, false
 	}
 	return next, true
+}
+
+// Replace returns the list with all tags of ours replaced by those that t says.
+// The tags of others stay.
+func Replace(list []string, t Tags) []string {
+	others := slices.DeleteFunc(slices.Clone(list), func(s string) bool {
+		key, _, _ := strings.Cut(s, "=")
+		return slices.Contains([]string{ownerKey, machineKey, operationKey, clusterKey, spareKey}, key)
+	})
+	return append(t.List(), others...)
 }
 
 func tag(key, value string) string { return key + "=" + escape(value) }

@@ -22,6 +22,9 @@ type Hosts struct {
 
 	mu      sync.Mutex // guards what follows
 	servers map[string]*server
+	// erasing are the machines of servers that are gone, by id: one that is
+	// installed anew boots under the id of the one that is being erased.
+	erasing map[string]chan struct{}
 	closed  bool
 	running sync.WaitGroup // one for each goroutine
 }
@@ -49,7 +52,7 @@ func newHosts(log *slog.Logger, delay func(fakecloud.Guest) time.Duration) *Host
 	if delay == nil {
 		delay = func(fakecloud.Guest) time.Duration { return 0 }
 	}
-	return &Hosts{log: log, delay: delay, servers: map[string]*server{}, atClose: func() {}}
+	return &Hosts{log: log, delay: delay, servers: map[string]*server{}, erasing: map[string]chan struct{}{}, atClose: func() {}}
 }
 
 // Boot powers a machine on: it waits for the guest's boot time, acts on the
@@ -64,7 +67,11 @@ func (h *Hosts) Boot(g fakecloud.Guest) {
 	s := h.servers[g.ServerID]
 	if s == nil {
 		s = &server{machine: h.newMachine(g.ServerID), cancel: func() {}, down: make(chan struct{})}
-		close(s.down)
+		if erased := h.erasing[g.ServerID]; erased != nil {
+			s.down = erased
+		} else {
+			close(s.down)
+		}
 		h.servers[g.ServerID] = s
 	}
 	s.cancel()
@@ -102,9 +109,17 @@ func (h *Hosts) Gone(serverID string) {
 	}
 	delete(h.servers, serverID)
 	s.cancel()
+	erased := make(chan struct{})
+	h.erasing[serverID] = erased
 	h.running.Go(func() {
 		<-s.down
 		s.machine.erase()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.erasing[serverID] == erased {
+			delete(h.erasing, serverID)
+		}
+		close(erased)
 	})
 }
 

@@ -1,0 +1,222 @@
+package elasticmetal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/scaleway/scaleway-sdk-go/api/baremetal/v1"
+	"github.com/scaleway/scaleway-sdk-go/scw"
+
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/scaleway"
+)
+
+// maxBroken is how many installs may end in an error before a Create does: one
+// takes minutes, up to an hour, and is free.
+const maxBroken = 4
+
+// Create implements cloud.Cloud.
+func (c *Cloud) Create() []cloud.Step {
+	return []cloud.Step{
+		{Name: "order", Run: c.order},
+		{Name: "delivery", Run: c.delivery},
+		{Name: "user-data", Run: c.setUserData},
+		{Name: "install", Run: c.install},
+		{Name: "power-on", Run: c.powerOn},
+		{Name: "boot", Run: c.boot},
+	}
+}
+
+// Start implements cloud.Cloud.
+func (c *Cloud) Start() []cloud.Step {
+	return []cloud.Step{
+		{Name: "power-on", Run: c.powerOn},
+		{Name: "boot", Run: c.boot},
+	}
+}
+
+// delivery waits until the server is there: seconds if it stands ready, minutes
+// if not.
+func (c *Cloud) delivery(ctx context.Context, t *cloud.Task) error {
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return c.young(t, err)
+	}
+	if err := c.hopeless(server); err != nil {
+		return err
+	}
+	c.progress(t, server)
+	if delivered(server) {
+		return nil
+	}
+	return c.again("stage delivering: server %s is %s", server.ID, server.Status)
+}
+
+// hopeless is why a server will not get any further by itself.
+func (c *Cloud) hopeless(s *baremetal.Server) error {
+	switch s.Status {
+	case baremetal.ServerStatusOutOfStock:
+		return fmt.Errorf("%w: Scaleway took the order of %s for server %s and had none left in %s", cloud.ErrNoCapacity, s.OfferName, s.ID, c.zone)
+	case baremetal.ServerStatusLocked:
+		return fmt.Errorf("%w: Scaleway holds server %s locked; only its support can lift that", cloud.ErrDenied, s.ID)
+	case baremetal.ServerStatusError:
+		return fmt.Errorf("%w: server %s is in status error; ask Scaleway's support", cloud.ErrInvalid, s.ID)
+	case baremetal.ServerStatusDeleting:
+		return fmt.Errorf("%w: server %s is being given back by somebody else", cloud.ErrNotFound, s.ID)
+	default:
+		return nil
+	}
+}
+
+// progress logs each stage once.
+func (c *Cloud) progress(t *cloud.Task, s *baremetal.Server) {
+	if words := describe(s); t.Notes[noteStatus] != words {
+		t.Note(noteStatus, words)
+		c.log.Info("server", "machine", t.Spec.MachineID, "operation", t.Spec.OperationID, "server", s.ID, "status", words)
+	}
+}
+
+// setUserData must come before the install: the system reads it at its first
+// boot and never again.
+func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
+	if t.Spec.UserData == nil || t.Notes[noteAsIs] != "" {
+		return nil
+	}
+	id, err := c.serverID(t.Ref)
+	if err != nil {
+		return err
+	}
+	data, err := t.Spec.UserData()
+	if err != nil {
+		return fmt.Errorf("render user data: %w", err)
+	}
+	if len(data) > MaxUserDataBytes {
+		return fmt.Errorf("%w: user data is %d bytes, the limit is %d; shorten --base-user-data", cloud.ErrInvalid, len(data), MaxUserDataBytes)
+	}
+	_, err = c.api.UpdateServer(&baremetal.UpdateServerRequest{Zone: c.zone, ServerID: id, UserData: &data}, scw.WithContext(ctx))
+	return c.young(t, scaleway.Explain(err))
+}
+
+// install puts the system on the server and waits until it is there. An install
+// of this operation is known by its hostname: a spare has that of an earlier one.
+func (c *Cloud) install(ctx context.Context, t *cloud.Task) error {
+	if t.Notes[noteAsIs] != "" {
+		return nil
+	}
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return c.young(t, err)
+	}
+	if err := c.hopeless(server); err != nil {
+		return err
+	}
+	c.progress(t, server)
+	hostname := scaleway.ServerName(t.Spec.MachineID, t.Spec.OperationID)
+	in := server.Install
+	switch {
+	case in == nil || in.Hostname != hostname:
+	case in.Status == baremetal.ServerInstallStatusCompleted:
+		return nil
+	case in.Status == baremetal.ServerInstallStatusError:
+		if err := c.countBroken(t, server.ID); err != nil {
+			return err
+		}
+	default:
+		delete(t.Notes, noteCounted)
+		return c.again("stage installing: the install on server %s is %s", server.ID, in.Status)
+	}
+	if !delivered(server) {
+		return c.again("stage installing: server %s is %s", server.ID, server.Status)
+	}
+	return c.startInstall(ctx, t, server, hostname)
+}
+
+// countBroken counts an install that ended in an error, once.
+func (c *Cloud) countBroken(t *cloud.Task, id string) error {
+	broken := count(t, noteBroken)
+	if t.Notes[noteCounted] == "" {
+		broken++
+		t.Note(noteBroken, strconv.Itoa(broken))
+		t.Note(noteCounted, "1")
+		c.log.Warn("an install ended in an error", "machine", t.Spec.MachineID, "operation", t.Spec.OperationID, "server", id, "times", broken, "most", maxBroken)
+	}
+	if broken < maxBroken {
+		return nil
+	}
+	return fmt.Errorf("%w: %d installs of server %s ended in an error; look at its console, and at the system that --image or the offering names", cloud.ErrInvalid, broken, id)
+}
+
+func (c *Cloud) startInstall(ctx context.Context, t *cloud.Task, server *baremetal.Server, hostname string) error {
+	o, err := cloud.DecodeOptions(t.Spec.Options)
+	if err != nil {
+		return err
+	}
+	system, err := c.systemFor(ctx, o)
+	if err != nil {
+		return err
+	}
+	keys, err := c.keys(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = c.api.InstallServer(&baremetal.InstallServerRequest{
+		Zone: c.zone, ServerID: server.ID, OsID: system.ID, Hostname: hostname, SSHKeyIDs: keys,
+	}, scw.WithContext(ctx))
+	switch err = scaleway.Explain(err); {
+	case err == nil:
+		c.log.Info("an install was begun", "machine", t.Spec.MachineID, "operation", t.Spec.OperationID, "server", server.ID, "system", title(system))
+		return c.again("stage installing: the install on server %s has begun", server.ID)
+	case errors.Is(err, cloud.ErrConflict):
+		return c.again("stage installing: the install is refused for now: %v", err)
+	case errors.Is(err, cloud.ErrNotFound):
+		c.facts.forget() // the system or a key, else the read before had not found the server
+		return fmt.Errorf("install %s: the system or an SSH key is not known any more: %w", title(system), err)
+	default:
+		return fmt.Errorf("install %s: %w", title(system), err)
+	}
+}
+
+// powerOn starts a server that is off.
+func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return c.young(t, err)
+	}
+	if err := c.hopeless(server); err != nil {
+		return err
+	}
+	if server.Status != baremetal.ServerStatusStopped {
+		return nil
+	}
+	_, err = c.api.StartServer(&baremetal.StartServerRequest{
+		Zone: c.zone, ServerID: server.ID, BootType: baremetal.ServerBootTypeNormal,
+	}, scw.WithContext(ctx))
+	if err = scaleway.Explain(err); errors.Is(err, cloud.ErrConflict) {
+		return c.again("power-on was refused for now: %v", err)
+	}
+	return err
+}
+
+// boot waits until the server runs, by the API's word; the guest takes longer.
+func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return c.young(t, err)
+	}
+	if err := c.hopeless(server); err != nil {
+		return err
+	}
+	switch server.Status {
+	case baremetal.ServerStatusReady:
+		return nil
+	case baremetal.ServerStatusStopped:
+		if err := c.powerOn(ctx, t); err != nil {
+			return err
+		}
+		return c.again("the server was switched on")
+	default:
+		return c.again("the server is %s", describe(server))
+	}
+}
