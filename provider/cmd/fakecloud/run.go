@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale, Hosts: hosts})
+	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale, Hosts: hosts, SSHKeys: []string{fakecloud.SampleSSHKey}})
 	defer cloud.Close()
 
 	api, err := listen(ctx, "--addr", *addr)
