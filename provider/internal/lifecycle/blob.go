@@ -17,13 +17,33 @@ import (
 // Sealer encrypts bootstrap blobs for the time that a Configure is under way,
 // so that they survive a restart although the state file holds no credential.
 // The key is derived from the bootstrap secret, which is not in the file.
-type Sealer struct{ aead cipher.AEAD }
+type Sealer struct {
+	aead cipher.AEAD
+	old  []cipher.AEAD // of the secrets before
+}
 
 // sealInfo binds the derived key to this one use.
 const sealInfo = "bigfleet provider: bootstrap blob at rest, v1"
 
-// NewSealer derives the key from the bootstrap secret's bytes.
-func NewSealer(secret []byte) (*Sealer, error) {
+// NewSealer derives the key from the bootstrap secret's bytes. What was sealed
+// under a previous secret can still be opened.
+func NewSealer(secret []byte, previous ...[]byte) (*Sealer, error) {
+	aead, err := sealing(secret)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sealer{aead: aead}
+	for _, p := range previous {
+		old, err := sealing(p)
+		if err != nil {
+			return nil, err
+		}
+		s.old = append(s.old, old)
+	}
+	return s, nil
+}
+
+func sealing(secret []byte) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, secret, nil, sealInfo, 32)
 	if err != nil {
 		return nil, fmt.Errorf("derive the sealing key: %w", err)
@@ -36,7 +56,7 @@ func NewSealer(secret []byte) (*Sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive the sealing key: %w", err)
 	}
-	return &Sealer{aead: aead}, nil
+	return aead, nil
 }
 
 // Seal encrypts a blob for one operation of one machine.
@@ -52,11 +72,12 @@ func (s *Sealer) Open(machineID, operationID string, sealed []byte) ([]byte, err
 	if len(sealed) < n {
 		return nil, errors.New("sealed blob: too short")
 	}
-	blob, err := s.aead.Open(nil, sealed[:n], sealed[n:], sealContext(machineID, operationID))
-	if err != nil {
-		return nil, errors.New("sealed blob: the bootstrap secret changed since it was sealed, or the state file is damaged")
+	for _, aead := range append([]cipher.AEAD{s.aead}, s.old...) {
+		if blob, err := aead.Open(nil, sealed[:n], sealed[n:], sealContext(machineID, operationID)); err == nil {
+			return blob, nil
+		}
 	}
-	return blob, nil
+	return nil, errors.New("sealed blob: the bootstrap secret changed since it was sealed (--bootstrap-secret-previous would open it), or the state file is damaged")
 }
 
 func sealContext(machineID, operationID string) []byte {

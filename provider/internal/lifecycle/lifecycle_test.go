@@ -574,6 +574,17 @@ func TestSealer(t *testing.T) {
 	if got, err := a.Open("m1", "op1", sealed); err != nil || string(got) != "blob" {
 		t.Errorf("Open: %q, %v", got, err)
 	}
+	// While the secret is changed, what was sealed under the one before opens too.
+	rotated, err := lifecycle.NewSealer(bytes.Repeat([]byte("b"), 32), bytes.Repeat([]byte("a"), 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := rotated.Open("m1", "op1", sealed); err != nil || string(got) != "blob" {
+		t.Errorf("Open with the previous secret: %q, %v", got, err)
+	}
+	if got, err := b.Open("m1", "op1", rotated.Seal("m1", "op1", []byte("blob"))); err != nil || string(got) != "blob" {
+		t.Errorf("it is not sealed under the present secret: %q, %v", got, err)
+	}
 	damaged := bytes.Clone(sealed)
 	damaged[len(damaged)-1] ^= 1
 	for name, open := range map[string]func() ([]byte, error){

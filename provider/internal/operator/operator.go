@@ -45,7 +45,7 @@ type command struct {
 type runner func(ctx context.Context, s streams, args []string) error
 
 func commands() []command {
-	return []command{listCommand, getCommand, watchCommand, walkCommand, inspectCommand, checkCommand, backupCommand, restoreCommand}
+	return []command{listCommand, getCommand, watchCommand, walkCommand, inspectCommand, checkCommand, backupCommand, restoreCommand, hostListCommand, hostUnlockCommand}
 }
 
 // usageError is a command line that cannot be used.
@@ -109,7 +109,7 @@ func find(args []string) (command, []string, error) {
 	}
 	switch {
 	case isGroup(args[0]):
-		return command{name: args[0]}, nil, misused(fmt.Errorf("%s is followed by inspect, check, backup or restore", args[0]))
+		return command{name: args[0]}, nil, misused(fmt.Errorf("%s is followed by %s", args[0], followers(args[0])))
 	case strings.HasPrefix(args[0], "-"):
 		return command{}, nil, misused(fmt.Errorf("%s stands before the command; flags go behind it: capacityctl COMMAND %s", args[0], args[0]))
 	default:
@@ -120,6 +120,18 @@ func find(args []string) (command, []string, error) {
 // isGroup tells whether commands of two words begin with this one.
 func isGroup(word string) bool {
 	return slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, word+" ") })
+}
+
+// followers names the second words of a group's commands.
+func followers(group string) string {
+	var words []string
+	for _, c := range commands() {
+		if second, ok := strings.CutPrefix(c.name, group+" "); ok {
+			words = append(words, second)
+		}
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 func (c command) run(s streams, args []string) error {

@@ -27,6 +27,14 @@ type record struct {
 	Leftover  *leftover         `json:"leftover,omitempty"`
 	Retired   bool              `json:"retired,omitempty"`
 	Succeeded bool              `json:"succeeded,omitempty"`
+	Lock      *hostLock         `json:"lock,omitempty"`
+}
+
+// hostLock is the host that the machine's token is tied to: the server, and the
+// beginning of the digest of the host's id, as in host list.
+type hostLock struct {
+	Ref  string `json:"ref"`
+	Host string `json:"host"`
 }
 
 // mark is the newest fencing token of a shard.
@@ -106,6 +114,9 @@ func newRecord(m machine.Record) record {
 	}
 	if l := m.Leftover; l != nil {
 		r.Leftover = &leftover{l.OperationID, l.Ref, l.Notes, l.Step, at(l.After)}
+	}
+	if l := m.Lock; l != nil {
+		r.Lock = &hostLock{l.Ref, l.Host[:min(len(l.Host), 12)]}
 	}
 	return r
 }

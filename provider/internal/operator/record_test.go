@@ -18,6 +18,7 @@ func TestRecordIsWhole(t *testing.T) {
 		{reflect.TypeFor[machine.Mark](), reflect.TypeFor[mark]()},
 		{reflect.TypeFor[machine.Operation](), reflect.TypeFor[operation]()},
 		{reflect.TypeFor[machine.Leftover](), reflect.TypeFor[leftover]()},
+		{reflect.TypeFor[machine.HostLock](), reflect.TypeFor[hostLock]()},
 	} {
 		for f := range pair.stored.Fields() {
 			name := f.Name

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -108,42 +106,13 @@ const fetchTimeout = 10 * time.Minute
 func fetch(ctx context.Context, socket string, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://provider/state/backup", http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		return socketError(socket, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return errors.Join(fmt.Errorf("the provider on %s refuses (%s): %s", socket, resp.Status, printable(string(text))), err)
-	}
-	// The length is known, so that a copy that breaks off is an error here.
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("the copy from %s broke off: %w", socket, err)
-	}
-	return nil
-}
-
-func socketError(socket string, err error) error {
-	advice := ""
-	switch {
-	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
-		advice = "; is the provider running, with --admin-socket " + socket + "?"
-	case errors.Is(err, syscall.EACCES):
-		advice = "; only root and the provider's own user may use it"
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		err = op.Err // without the URL that HTTP needs and nobody typed
-	}
-	return fmt.Errorf("--socket %s: %w%s", socket, err, advice)
+	return overSocket(ctx, socket, http.MethodGet, "/state/backup", func(body io.Reader) error {
+		// The length is known, so that a copy that breaks off is an error here.
+		if _, err := io.Copy(w, body); err != nil {
+			return fmt.Errorf("the copy from %s broke off: %w", socket, err)
+		}
+		return nil
+	})
 }
 
 var restoreCommand = command{
