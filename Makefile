@@ -12,7 +12,10 @@ NFPM               := github.com/goreleaser/nfpm/v2/cmd/nfpm v2.45.2
 # A tree without its history, such as a source archive, is built as "dev".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-GO_DIRS := agent cloudinit proto provider shared
+# The time of all files in what is built for others: the commit's.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+GO_DIRS := agent cloudinit deploy packaging proto provider shared
 
 .DEFAULT_GOAL := help
 
@@ -28,6 +31,10 @@ build: ## build every program into bin/
 .PHONY: test
 test: setup ## run all tests with the race detector; none from the cache, which does not know what the end-to-end tests build
 	CGO_ENABLED=1 go test -race -count=1 -timeout 5m ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (10s if not given); make test tries their seeds only
+	.ci/fuzz $(or $(FUZZTIME),10s)
 
 .PHONY: bench
 bench: ## run all benchmarks; BENCH=regexp chooses some; table in dist/bench.md

@@ -85,12 +85,17 @@ func userAgent(version string) string {
 }
 
 // httpClient copies the client, so that ours never follows a redirect: Go would
-// carry the secret key's header along to wherever it points.
+// carry the secret key's header along to wherever it points. It also keeps from
+// the SDK what it could not read.
 func httpClient(given *http.Client) *http.Client {
 	c := http.Client{Timeout: 30 * time.Second}
 	if given != nil {
 		c = *given
 	}
+	if c.Transport == nil {
+		c.Transport = http.DefaultTransport
+	}
+	c.Transport = answers{c.Transport}
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &c
 }

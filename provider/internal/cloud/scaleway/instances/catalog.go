@@ -75,6 +75,7 @@ func (c *Cloud) listTypes(ctx context.Context) (map[string]*instance.ServerType,
 		case resp.TotalCount == 0 && len(resp.Servers) > 0:
 			return nil, errors.New("list types: the answer lacks X-Total-Count, so nobody can tell whether it is complete")
 		}
+		before := len(types)
 		for name, st := range resp.Servers {
 			if st != nil {
 				types[name] = st
@@ -83,7 +84,7 @@ func (c *Cloud) listTypes(ctx context.Context) (map[string]*instance.ServerType,
 		if uint32(len(types)) >= resp.TotalCount {
 			return types, nil
 		}
-		if len(resp.Servers) == 0 {
+		if len(types) == before { // nor would it if it were asked for ever
 			return nil, fmt.Errorf("list types: %d of %d came before the pages ended", len(types), resp.TotalCount)
 		}
 	}
