@@ -33,6 +33,7 @@ const (
 	RouteCreatePrivateNIC  = "POST " + instances + "/servers/{id}/private_nics"
 	RouteListLocalVolumes  = "GET " + instances + "/volumes"
 	RouteGetLocalVolume    = "GET " + instances + "/volumes/{id}"
+	RouteUpdateLocalVolume = "PATCH " + instances + "/volumes/{id}"
 	RouteDeleteLocalVolume = "DELETE " + instances + "/volumes/{id}"
 	RouteCreateIP          = "POST " + instances + "/ips"
 	RouteListIPs           = "GET " + instances + "/ips"
@@ -111,7 +112,7 @@ func routeTable() []route {
 		instance(RouteListLocalVolumes, "Volume", "List", (*Cloud).listLocalVolumes),
 		instance("POST "+instances+"/volumes", "Volume", "Create", (*Cloud).createLocalVolume),
 		instance(RouteGetLocalVolume, "Volume", "Read", (*Cloud).getLocalVolume),
-		instance("PATCH "+instances+"/volumes/{id}", "Volume", "Write", (*Cloud).updateLocalVolume),
+		instance(RouteUpdateLocalVolume, "Volume", "Write", (*Cloud).updateLocalVolume),
 		instance(RouteDeleteLocalVolume, "Volume", "Delete", (*Cloud).deleteLocalVolume),
 
 		instance("GET "+group, "SecurityGroup", "List", (*Cloud).listGroups),

@@ -51,9 +51,10 @@ func (c *Cloud) dropDuplicates(ctx context.Context, t *cloud.Task) error {
 	return nil
 }
 
-// labelVolumes tags the block volumes that came with the server. They are made
+// labelVolumes tags the volumes that came with the server. They are made
 // without tags, and once the server is gone nothing else says whose they are.
-// They are also made with the default speed: an order cannot ask for another.
+// Block volumes are also made with the default speed: an order cannot ask for
+// another.
 func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 	o, err := cloud.DecodeOptions(t.Spec.Options)
 	if err != nil {
@@ -73,6 +74,12 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 		})
 		if err = c.young(t, scaleway.Explain(err)); err != nil {
 			return fmt.Errorf("tag volume %s: %w", id, err)
+		}
+	}
+	for _, id := range ids(t, noteRootLocal) {
+		_, err := c.api.UpdateVolume(&instance.UpdateVolumeRequest{Zone: c.zone, VolumeID: id, Tags: &tags}, scw.WithContext(ctx))
+		if err = c.young(t, scaleway.Explain(err)); err != nil {
+			return fmt.Errorf("tag local volume %s: %w", id, err)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
 
 	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/cloudtest"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/fakecloud"
 )
@@ -63,14 +64,29 @@ func TestNameHeldByAnotherServer(t *testing.T) {
 	}
 }
 
-// followUps are the calls of a Create after its order, and the steps that make
-// them.
-var followUps = []struct{ route, step string }{
-	{fakecloud.RouteUpdateBlockVolume, "label-volumes"},
-	{fakecloud.RouteCreateIP, "networks"},
-	{fakecloud.RouteCreatePrivateNIC, "networks"},
-	{fakecloud.RouteSetUserData, "user-data"},
-	{fakecloud.RouteServerAction, "power-on"},
+// followUps are the calls of a Create after its order, the steps that make
+// them, and a type that needs them.
+var followUps = []struct{ route, step, typ string }{
+	{fakecloud.RouteUpdateBlockVolume, "label-volumes", blockType},
+	{fakecloud.RouteUpdateLocalVolume, "label-volumes", localType},
+	{fakecloud.RouteCreateIP, "networks", blockType},
+	{fakecloud.RouteCreatePrivateNIC, "networks", blockType},
+	{fakecloud.RouteSetUserData, "user-data", blockType},
+	{fakecloud.RouteServerAction, "power-on", blockType},
+}
+
+// followed is an operation that makes the call, with every option that its type
+// has.
+func (w *world) followed(t *testing.T, typ string) *cloudtest.Operation {
+	t.Helper()
+	op := operation("m-1")
+	op.Spec.Type = typ
+	options := w.everyOption(t)
+	if typ == localType {
+		options.RootVolume = nil // it asks for a block volume
+	}
+	op.Spec.Options = options.Encode()
+	return op
 }
 
 // What fails after the order and can pass is repeated on the server that exists;
@@ -85,8 +101,7 @@ func TestFollowUpThatFailsOnceIsRepeated(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
 				w.Inject(fakecloud.Fault{Route: f.route, Reply: reply, Times: 2})
-				op := operation("m-1")
-				op.Spec.Options = w.everyOption(t).Encode()
+				op := w.followed(t, f.typ)
 				c := w.connect(t)
 				must(t, op.RunTo(within(t), c.Create(), 1))
 				ordered := op.Ref
@@ -114,8 +129,7 @@ func TestFollowUpThatFailsForEver(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
 				heal := w.Inject(fakecloud.Fault{Route: f.route, Reply: reply, Times: -1})
-				op := operation("m-1")
-				op.Spec.Options = w.everyOption(t).Encode()
+				op := w.followed(t, f.typ)
 				c := w.connect(t)
 				if err := op.Run(within(t), c.Create()); err == nil || !strings.Contains(err.Error(), `step "`+f.step+`"`) {
 					t.Errorf("Create = %v, want a failure of step %s", err, f.step)

@@ -123,6 +123,29 @@ func (c *Cloud) page(ctx context.Context, tags []string, page, size int) (*insta
 	return resp, nil
 }
 
+// localVolumesTagged reads the local volumes of this provider that have the tag.
+func (c *Cloud) localVolumesTagged(ctx context.Context, tag string) ([]*instance.Volume, error) {
+	var resp *instance.ListVolumesResponse
+	err := c.guard.Do(c.client, func() (err error) {
+		resp, err = c.api.ListVolumes(&instance.ListVolumesRequest{
+			Zone: c.zone, Project: &c.project, Tags: []string{tag}, PerPage: new(uint32(maxPageSize)),
+		}, scw.WithContext(ctx), scw.WithAllPages())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list local volumes: %w", scaleway.Explain(err))
+	}
+	var volumes []*instance.Volume
+	seen := map[string]bool{} // a page can repeat what was on the one before
+	for _, v := range resp.Volumes {
+		if v != nil && !seen[v.ID] && v.Project == c.project && hasTag(v.Tags, tag) && scaleway.ParseTags(v.Tags).Owner == c.provider {
+			seen[v.ID] = true
+			volumes = append(volumes, v)
+		}
+	}
+	return volumes, nil
+}
+
 // volumesTagged reads the block volumes of this provider that have the tag.
 func (c *Cloud) volumesTagged(ctx context.Context, tag string) ([]*block.Volume, error) {
 	var resp *block.ListVolumesResponse

@@ -2,6 +2,7 @@ package instances
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,11 +15,15 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 )
 
-// Strays implements cloud.Sweeper: block volumes and flexible IPs. Local volumes
-// and dynamic addresses carry no tags of ours.
+// Strays implements cloud.Sweeper: volumes of both planes and flexible IPs.
+// Dynamic addresses carry no tags and go with their server.
 func (c *Cloud) Strays(ctx context.Context) ([]cloud.Stray, error) {
 	tag := scaleway.OwnerTag(c.provider)
 	volumes, err := c.volumesTagged(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	locals, err := c.localVolumesTagged(ctx, tag)
 	if err != nil {
 		return nil, err
 	}
@@ -34,6 +39,16 @@ func (c *Cloud) Strays(ctx context.Context) ([]cloud.Stray, error) {
 		s := c.stray(cloud.KindVolume, v.ID, v.Tags)
 		if v.CreatedAt != nil {
 			s.Created = *v.CreatedAt
+		}
+		strays = append(strays, s)
+	}
+	for _, v := range locals {
+		if !idleLocal(v) {
+			continue
+		}
+		s := c.stray(cloud.KindVolume, v.ID, v.Tags)
+		if v.CreationDate != nil {
+			s.Created = *v.CreationDate
 		}
 		strays = append(strays, s)
 	}
@@ -55,6 +70,11 @@ func idleVolume(v *block.Volume) bool {
 	return len(v.References) == 0 && (v.Status == block.VolumeStatusAvailable || v.Status == block.VolumeStatusError)
 }
 
+// idleLocal is idleVolume for local volumes.
+func idleLocal(v *instance.Volume) bool {
+	return v.Server == nil && (v.State == instance.VolumeStateAvailable || v.State == instance.VolumeStateError)
+}
+
 // Remove implements cloud.Sweeper.
 func (c *Cloud) Remove(ctx context.Context, s cloud.Stray) error {
 	zone, id, ok := strings.Cut(s.Ref, "/")
@@ -64,7 +84,9 @@ func (c *Cloud) Remove(ctx context.Context, s cloud.Stray) error {
 	var err error
 	switch s.Kind {
 	case cloud.KindVolume:
-		err = c.removeVolume(ctx, id)
+		if err = c.removeVolume(ctx, id); errors.Is(err, cloud.ErrNotFound) {
+			err = c.removeLocalVolume(ctx, id) // the other plane's, or gone
+		}
 	case cloud.KindAddress:
 		err = c.removeAddress(ctx, id)
 	default:
@@ -82,6 +104,20 @@ func (c *Cloud) removeVolume(ctx context.Context, id string) error {
 		return errInUse("volume", id)
 	}
 	err = c.block.DeleteVolume(&block.DeleteVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+	return scaleway.Explain(err)
+}
+
+func (c *Cloud) removeLocalVolume(ctx context.Context, id string) error {
+	resp, err := c.api.GetVolume(&instance.GetVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+	switch {
+	case err != nil:
+		return scaleway.Explain(err)
+	case resp.Volume == nil:
+		return fmt.Errorf("read local volume %s: %w", id, scaleway.ErrEmptyAnswer)
+	case resp.Volume.Project != c.project || scaleway.ParseTags(resp.Volume.Tags).Owner != c.provider || !idleLocal(resp.Volume):
+		return errInUse("local volume", id)
+	}
+	err = c.api.DeleteVolume(&instance.DeleteVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/scaleway/scaleway-sdk-go/scw"
 
 	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/cloud/cloudtest"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/cloud/scaleway/instances"
 	"bigfleet-providers/provider/internal/fakecloud"
@@ -146,9 +147,58 @@ func TestRemoveLooksAgain(t *testing.T) {
 	}
 }
 
+// Somebody deleted a server by hand, which keeps its root volume. It is found by
+// its tags alone, be it network storage or a local disk: as a stray, and by the
+// teardown of a Create whose notes are lost.
+func TestRootVolumeOfAServerDeletedByHand(t *testing.T) {
+	for _, typ := range []string{blockType, localType} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.connect(t)
+			orphan := func() *cloudtest.Operation {
+				op := operation("m-1")
+				op.Spec.Type = typ
+				must(t, op.Run(within(t), c.Create()))
+				if strays, err := c.Strays(within(t)); err != nil || len(strays) > 0 {
+					t.Errorf("with the server there: %+v, %v", strays, err)
+				}
+				w.action(t, op.Ref, instance.ServerActionPoweroff)
+				w.await(t, op.Ref, fakecloud.StateStopped)
+				must(t, instance.NewAPI(w.client(t)).DeleteServer(&instance.DeleteServerRequest{Zone: zone, ServerID: id(op.Ref)}))
+				waitFor(t, "volume free", func() bool {
+					v := w.Volumes()
+					return len(w.Servers()) == 0 && len(v) == 1 && v[0].Status == "available"
+				})
+				return op
+			}
+			op := orphan()
+			strays, err := c.Strays(within(t))
+			must(t, err)
+			if len(strays) != 1 || strays[0].Kind != cloud.KindVolume || strays[0].MachineID != "m-1" ||
+				strays[0].OperationID != op.Spec.OperationID || strays[0].Created.IsZero() {
+				t.Fatalf("strays %+v", strays)
+			}
+			for range 2 { // what is gone is success
+				must(t, c.Remove(within(t), strays[0]))
+			}
+			if left := w.remains(); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+
+			lost := orphan().Teardown()
+			lost.Ref, lost.Notes = "", nil
+			must(t, lost.Run(within(t), c.Discard()))
+			if left := w.remains(); len(left) > 0 {
+				t.Errorf("left behind by the teardown: %q", left)
+			}
+		})
+	}
+}
+
 // A list that cannot be read is an error, not an empty list.
 func TestStraysAreCompleteOrAnError(t *testing.T) {
-	for _, route := range []string{fakecloud.RouteListBlockVolumes, fakecloud.RouteListIPs} {
+	for _, route := range []string{fakecloud.RouteListBlockVolumes, fakecloud.RouteListLocalVolumes, fakecloud.RouteListIPs} {
 		w := newWorld(t)
 		w.volume(t, zone, scaleway.Tags{Owner: owner, Machine: "m-2"}.List())
 		w.Inject(fakecloud.Fault{Route: route, Times: -1, Reply: &fakecloud.Reply{

@@ -163,6 +163,15 @@ func (c *Cloud) recordStray(ctx context.Context, t *cloud.Task, tag, value strin
 			addID(t, noteBlock, v.ID)
 		}
 	}
+	locals, err := c.localVolumesTagged(ctx, tag)
+	if err != nil {
+		return err
+	}
+	for _, v := range locals {
+		if v.Server == nil || slices.Contains(own, v.Server.ID) {
+			addID(t, noteLocal, v.ID)
+		}
+	}
 	addresses, err := c.addressesTagged(ctx, tag)
 	if err != nil {
 		return err
