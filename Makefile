@@ -7,7 +7,10 @@ BUF                := github.com/bufbuild/buf/cmd/buf v1.75.0
 PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2
 GOLANGCI_LINT      := github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
+HELM               := helm.sh/helm/v3/cmd/helm v3.22.0
 NFPM               := github.com/goreleaser/nfpm/v2/cmd/nfpm v2.45.2
+CYCLONEDX_GOMOD    := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod v1.10.0
+GOVULNCHECK        := golang.org/x/vuln/cmd/govulncheck v1.9.0
 
 # A tree without its history, such as a source archive, is built as "dev".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -47,6 +50,32 @@ deb: ## the agent's Debian packages for amd64 and arm64 in dist/
 	@.ci/tool $(NFPM)
 	@rm -f dist/bigfleet-agent_*.deb
 	@NFPM=$(TOOLS)/nfpm packaging/build $(VERSION) dist amd64 arm64
+
+.PHONY: apt-repo
+apt-repo: setup deb ## an APT repository of them in dist/apt, signed with GPG_KEY (a file, or a key in gpg's keyring)
+	@test -n "$(GPG_KEY)" || { echo 'which key signs it? make apt-repo GPG_KEY=...' >&2; exit 1; }
+	@packaging/apt-repo dist/apt "$(GPG_KEY)" dist/bigfleet-agent_*.deb
+
+.PHONY: image
+image: deb ## a container image of each provider as OCI archive in dist/
+	@rm -rf dist/programs
+	@for arch in amd64 arm64; do \
+	  packaging/programs $(VERSION) dist/programs/$$arch $$arch ./provider/cmd/capacityctl \
+	    $$(packaging/providers | sed 's|^|./provider/cmd/|') || exit 1; \
+	done
+	@packaging/images $(VERSION) dist dist/programs dist
+
+.PHONY: release
+release: ## all that is published, in dist/release, from the tag that is checked out
+	@.ci/tool $(NFPM)
+	@.ci/tool $(CYCLONEDX_GOMOD)
+	@.ci/tool $(GOVULNCHECK)
+	@NFPM=$(TOOLS)/nfpm CYCLONEDX_GOMOD=$(TOOLS)/cyclonedx-gomod packaging/release $(VERSION) dist/release
+
+.PHONY: vulncheck
+vulncheck: ## look for known vulnerabilities, where their database can be reached
+	@.ci/tool $(GOVULNCHECK)
+	@.ci/vulncheck
 
 .PHONY: demo
 demo: build ## five machines through their life, with a kill -9 on the way
