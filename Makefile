@@ -8,7 +8,6 @@ PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2
 GOLANGCI_LINT      := github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 HELM               := helm.sh/helm/v3/cmd/helm v3.22.0
-HELM               := helm.sh/helm/v3/cmd/helm v3.22.0
 NFPM               := github.com/goreleaser/nfpm/v2/cmd/nfpm v2.45.2
 CYCLONEDX_GOMOD    := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod v1.10.0
 GOVULNCHECK        := golang.org/x/vuln/cmd/govulncheck v1.9.0
