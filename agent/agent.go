@@ -118,7 +118,7 @@ func newAgent(cfg Config, opt Options) (*agent, error) {
 	log := opt.Log.With("machine_id", cfg.MachineID)
 	h := opt.Hook
 	if h == nil {
-		h = &hook.Host{Path: cfg.Hook, RuntimeDir: cfg.RuntimeDir, Token: string(cfg.Token), Runner: newRunner(cfg, opt, log), Log: log}
+		h = &hook.Host{Path: cfg.Hook, RuntimeDir: cfg.RuntimeDir, Token: string(cfg.Token), Program: opt.Program, Runner: newRunner(cfg, opt, log), Log: log}
 	}
 	return &agent{
 		cfg: cfg,

@@ -105,9 +105,9 @@ type Options struct {
 	Notifier   Notifier     // nil: none
 	StatusFile string       // where the Status is kept as JSON; "": nowhere
 
-	// Supervisor is the command that runs hook.Supervise with the argument that
-	// is added to it; empty: hooks do not run as transient units.
-	Supervisor []string
+	// Program is the path of bigfleet-agent, which supervises hooks that run as
+	// transient units and which hooks call; "": hooks run as processes only.
+	Program string
 
 	Version string // shown to the provider
 	// BootID tells this boot of this host from another; empty: the kernel's.

@@ -19,7 +19,7 @@ const managerCheck = 5 * time.Second
 // newRunner chooses how hooks run.
 func newRunner(cfg Config, opt Options, log *slog.Logger) hook.Runner {
 	processes := &hook.Processes{}
-	if len(opt.Supervisor) == 0 {
+	if opt.Program == "" {
 		return processes
 	}
 	manager := &systemd.Units{}
@@ -31,7 +31,7 @@ func newRunner(cfg Config, opt Options, log *slog.Logger) hook.Runner {
 		}
 	}
 	return &hook.Either{
-		Units:     &hook.Units{Manager: manager, Supervisor: opt.Supervisor, Agent: agentUnit, Log: log},
+		Units:     &hook.Units{Manager: manager, Supervisor: []string{opt.Program, hook.SuperviseCommand}, Agent: agentUnit, Log: log},
 		Processes: processes, Direct: direct,
 	}
 }

@@ -28,14 +28,12 @@ Commands:
   run      work until SIGTERM (the default); a running hook is left to the next agent
   status   show what the running agent does, since when, and its last results
   check    test configuration, clock, network, TLS and token; exit 1 when something fails
+  node ready|drain|leave
+           for hooks: act on this host's node, as BIGFLEET_NODE_NAME and others say
   version  print the version
 
 Flags:
 `
-
-// supervise is the command that the agent gives to the service manager for a
-// hook's unit; its argument is the run's directory. Nobody else has a use for it.
-const supervise = "supervise"
 
 // Exit codes.
 const (
@@ -51,14 +49,20 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	flags.SetOutput(io.Discard) // errors are printed below, once
 	config := flags.String("config", agent.DefaultConfigPath, "configuration file, readable by its owner alone")
 	debug := flags.Bool("debug", false, "log at debug level")
+	kubeconfig := flags.String("kubeconfig", "/etc/kubernetes/kubelet.conf", "the kubelet's credentials, for the command node")
 	showVersion := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
 	help := usage + flags.FlagUsages()
 	if errors.Is(err, pflag.ErrHelp) {
 		return printed(fmt.Fprint(stdout, help))
 	}
-	if err == nil && flags.NArg() == 2 && flags.Arg(0) == supervise {
-		return hook.Supervise(flags.Arg(1), stdout, stderr)
+	if err == nil && flags.NArg() == 2 {
+		switch flags.Arg(0) {
+		case hook.SuperviseCommand: // by the service manager, for a hook's unit
+			return hook.Supervise(flags.Arg(1), stdout, stderr)
+		case nodeCommand:
+			return result(stderr, runNode(ctx, flags.Arg(1), *kubeconfig, stdout))
+		}
 	}
 	if err == nil && flags.NArg() > 1 {
 		err = fmt.Errorf("one command at a time, got %q", flags.Args())
@@ -87,6 +91,10 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	default:
 		return usageFault(stderr, fmt.Errorf("unknown command %q", name))
 	}
+	return result(stderr, err)
+}
+
+func result(stderr io.Writer, err error) int {
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "bigfleet-agent:", err) // nowhere else to say it
 		return exitFault
@@ -126,6 +134,6 @@ func run(ctx context.Context, path, version string, debug bool, stderr io.Writer
 	notifier := systemd.New(log)
 	return agent.Run(ctx, cfg, agent.Options{
 		Log: log, Notifier: notifier, Watchdog: notifier.Interval(), StatusFile: cfg.StatusFile(), Version: version,
-		Supervisor: []string{program, supervise},
+		Program: program,
 	})
 }

@@ -36,6 +36,7 @@ type Host struct {
 	Path       string // the hook; "" looks at OperatorPath, then PackagePath
 	RuntimeDir string // on tmpfs, private to root
 	Token      string // cut out of what a hook prints
+	Program    string // bigfleet-agent, for hooks; "" when it is in no file
 	Runner     Runner
 	Log        *slog.Logger
 
@@ -173,7 +174,7 @@ func (h *Host) runsDir() string { return filepath.Join(h.RuntimeDir, "runs") }
 func (h *Host) job(call Call) Job {
 	return Job{
 		Dir:  filepath.Join(h.runsDir(), runPrefix(call)+strconv.Itoa(call.Attempt)),
-		Verb: call.Verb, Env: environment(call), Token: h.Token,
+		Verb: call.Verb, Env: h.environment(call), Token: h.Token,
 	}
 }
 
@@ -259,7 +260,7 @@ func removeBlob(job Job) error {
 
 // environment is everything that a hook sees; the agent's own environment names
 // the service manager's sockets, which are not a hook's business.
-func environment(call Call) []string {
+func (h *Host) environment(call Call) []string {
 	env := []string{
 		"BIGFLEET_CLUSTER_ID=" + call.Command.ClusterID,
 		"BIGFLEET_MACHINE_ID=" + call.Command.MachineID,
@@ -271,6 +272,9 @@ func environment(call Call) []string {
 		"HOME=/root",
 		"LANG=C.UTF-8",
 		"PATH=" + searchPath(),
+	}
+	if h.Program != "" {
+		env = append(env, "BIGFLEET_AGENT="+h.Program)
 	}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
 		if v, ok := os.LookupEnv(name); ok {

@@ -22,6 +22,9 @@ const (
 	maxLine    = 64 << 10 // of what a hook prints
 )
 
+// SuperviseCommand is the command of bigfleet-agent that calls Supervise.
+const SuperviseCommand = "supervise"
+
 // Supervise is the main process of a run's unit: it runs the hook of the run in
 // dir, prints what the hook prints, less the secrets, and records how it ended.
 // It returns the exit status for the process.
