@@ -25,10 +25,15 @@ import (
 // maxSocketPath is what fits into sockaddr_un.sun_path with its NUL, unix(7).
 const maxSocketPath = 107
 
-// listenAdmin opens the admin socket, mode 0600. One that a killed provider left
-// behind is replaced; one that is served is not.
+// listenAdmin opens the admin socket, mode 0600, and makes its folder if only that
+// is missing: a pod's volumes belong to root, and what is made in one does not.
+// A socket that a killed provider left behind is replaced; one that is served is
+// not.
 func listenAdmin(ctx context.Context, path string) (net.Listener, error) {
 	fail := func(err error) (net.Listener, error) { return nil, fmt.Errorf("--admin-socket %s: %w", path, err) }
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fail(err)
+	}
 	if err := ownFolder(filepath.Dir(path)); err != nil {
 		return fail(err)
 	}

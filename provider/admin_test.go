@@ -149,6 +149,22 @@ func TestAdminPeers(t *testing.T) {
 	}
 }
 
+// A volume of a pod is open to everybody; the folder that is made in it is not.
+func TestAdminSocketMakesItsFolder(t *testing.T) {
+	volume := t.TempDir()
+	if err := os.Chmod(volume, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := listenAdmin(t.Context(), filepath.Join(volume, "admin", "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if info, err := os.Stat(filepath.Join(volume, "admin")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
 func TestAdminSocketRefusesBadPlaces(t *testing.T) {
 	dir := t.TempDir()
 	open := filepath.Join(dir, "open")
@@ -163,9 +179,9 @@ func TestAdminSocketRefusesBadPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		filepath.Join(open, "s"):        "writable by it alone",
-		filepath.Join(dir, "missing/s"): "no such file",
-		file:                            "not a socket",
+		filepath.Join(open, "s"):           "writable by it alone",
+		filepath.Join(dir, "missing/in/s"): "no such file",
+		file:                               "not a socket",
 	} {
 		if _, err := listenAdmin(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
