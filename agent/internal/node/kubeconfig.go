@@ -30,6 +30,7 @@ type Client struct {
 	server *url.URL
 	http   *http.Client
 	name   string
+	pause  time.Duration // between two rounds of evictions
 }
 
 // kubeconfig has the parts of a kubeconfig file that kubelets use, see
@@ -78,7 +79,7 @@ func New(path, name string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the kubelet's credentials in %s: %w", path, err)
 	}
-	c.name = name
+	c.name, c.pause = name, evictPause
 	return c, nil
 }
 

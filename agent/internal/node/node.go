@@ -55,7 +55,7 @@ func (c *Client) Drain(ctx context.Context, grace time.Duration) error {
 	var left []object
 	var last error // of the last round
 	for cordoned := false; ; {
-		err := error(nil)
+		var err error
 		if !cordoned {
 			if err = c.cordon(ctx); isCode(err, http.StatusNotFound) {
 				return nil
@@ -76,7 +76,7 @@ func (c *Client) Drain(ctx context.Context, grace time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(evictPause):
+		case <-time.After(c.pause):
 			continue
 		}
 		err = context.Cause(ctx)
@@ -130,7 +130,7 @@ func (c *Client) evict(ctx context.Context, pods []object, force bool) error {
 // Leave takes the node out of the cluster; call it when its kubelet has stopped,
 // which would register it again. Where the kubelet may not delete its own Node,
 // it is marked as not ready, so that the cluster does not wait for it and a
-// later join under its name is not refused; note says so on out.
+// later join under its name is not refused; out gets a line that says so.
 //
 // An administrator allows it by the verb delete on nodes for the group
 // system:nodes; the NodeRestriction admission plugin limits that to the own

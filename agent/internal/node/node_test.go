@@ -1,0 +1,392 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// api is an API server with one node, node-1, that knows its kubelet by a
+// client certificate.
+type api struct {
+	mu     sync.Mutex
+	calls  []string
+	bodies map[string]string
+	answer func(r *http.Request) (code int, body any)
+	server *httptest.Server
+	cert   []byte // of the kubelet
+	key    []byte
+}
+
+func newAPI(t *testing.T, answer func(r *http.Request) (int, any)) *api {
+	t.Helper()
+	a := &api{bodies: map[string]string{}, answer: answer}
+	a.cert, a.key = clientCertificate(t)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.cert)
+	a.server = httptest.NewUnstartedServer(a)
+	a.server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, MinVersion: tls.VersionTLS12}
+	a.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	a.server.StartTLS()
+	t.Cleanup(a.server.Close)
+	return a
+}
+
+func clientCertificate(t *testing.T) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:node-1", Organization: []string{"system:nodes"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	a.mu.Lock()
+	name := r.Method + " " + r.URL.RequestURI()
+	a.calls = append(a.calls, name)
+	a.bodies[name] = string(body)
+	code, answer := a.answer(r)
+	a.mu.Unlock()
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+func (a *api) ca() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})
+}
+
+// client writes the kubeconfig as kubeadm's kubelet has it.
+func (a *api) client(t *testing.T) *Client {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "current.pem"), append(a.cert, a.key...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "kubelet.conf")
+	text := fmt.Sprintf(`apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: %s
+    server: %s
+  name: default-cluster
+contexts:
+- context:
+    cluster: default-cluster
+    namespace: default
+    user: default-auth
+  name: default-context
+current-context: default-context
+kind: Config
+users:
+- name: default-auth
+  user:
+    client-certificate: %s
+    client-key: current.pem
+`, base64.StdEncoding.EncodeToString(a.ca()), a.server.URL, filepath.Join(dir, "current.pem"))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(path, "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.pause = 10 * time.Millisecond
+	return c
+}
+
+func refusal(message string) map[string]any {
+	return map[string]any{"kind": "Status", "message": message}
+}
+
+func TestReady(t *testing.T) {
+	node := func(providerID string, conditions ...map[string]string) map[string]any {
+		return map[string]any{"spec": map[string]string{"providerID": providerID}, "status": map[string]any{"conditions": conditions}}
+	}
+	ready := func(status string) map[string]string {
+		return map[string]string{"type": "Ready", "status": status, "reason": "KubeletNotReady", "message": "cni plugin not initialized"}
+	}
+	tests := []struct {
+		name string
+		code int
+		body any
+		want string // part of the error, "" for none
+	}{
+		{"ready", 200, node("scw://1", map[string]string{"type": "DiskPressure", "status": "False"}, ready("True")), ""},
+		{"not ready", 200, node("scw://1", ready("False")), "Ready is False: KubeletNotReady: cni plugin not initialized"},
+		{"unknown", 200, node("scw://1", ready("Unknown")), "Ready is Unknown"},
+		{"no condition", 200, node("scw://1"), "no Ready condition"},
+		{"other provider id", 200, node("k3s://node-1", ready("True")), `provider id "k3s://node-1", want "scw://1"`},
+		{"not registered", 404, refusal("nodes \"node-1\" not found"), "not registered"},
+		{"refused", 403, refusal("forbidden: no"), "403: forbidden: no"},
+		{"redirected", 302, nil, "answered 302"},
+		{"not an object", 200, "text", "the API server's answer"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := newAPI(t, func(*http.Request) (int, any) { return tt.code, tt.body })
+			err := a.client(t).Ready(t.Context(), "scw://1")
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("Ready = %v", err)
+			}
+			if diff := cmp.Diff([]string{"GET /api/v1/nodes/node-1"}, a.calls); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func pod(name, owner string, more map[string]any) map[string]any {
+	meta := map[string]any{"namespace": "ns", "name": name, "uid": "uid-" + name}
+	if owner != "" {
+		meta["ownerReferences"] = []map[string]any{{"kind": owner, "controller": true}}
+	}
+	out := map[string]any{"metadata": meta, "status": map[string]any{"phase": "Running"}}
+	for k, v := range more {
+		out[k] = v
+	}
+	return out
+}
+
+const podList = "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1"
+
+// cluster answers like an API server whose pods are there until something
+// removes them.
+func clusterOf(pods map[string]map[string]any, evict func(name string) (int, any)) func(*http.Request) (int, any) {
+	return func(r *http.Request) (int, any) {
+		switch {
+		case r.Method == http.MethodPatch:
+			return 200, map[string]any{}
+		case r.Method == http.MethodGet:
+			items := make([]map[string]any, 0, len(pods))
+			for _, p := range pods {
+				items = append(items, p)
+			}
+			return 200, map[string]any{"items": items}
+		}
+		name := strings.Split(r.URL.Path, "/")[6]
+		code, body := evict(name)
+		if code < 300 {
+			delete(pods, name)
+		}
+		return code, body
+	}
+}
+
+func TestDrain(t *testing.T) {
+	mirror := pod("static", "Node", nil)
+	mirror["metadata"].(map[string]any)["annotations"] = map[string]string{"kubernetes.io/config.mirror": "x"}
+	refusals := 3
+	a := newAPI(t, clusterOf(map[string]map[string]any{
+		"web": pod("web", "ReplicaSet", nil), "bare": pod("bare", "", nil), "log": pod("log", "DaemonSet", nil), "static": mirror,
+		"done": pod("done", "Job", map[string]any{"status": map[string]string{"phase": "Succeeded"}}),
+	}, func(name string) (int, any) {
+		if name == "web" && refusals > 0 {
+			refusals--
+			return http.StatusTooManyRequests, refusal("Cannot evict pod as it would violate the pod's disruption budget.")
+		}
+		return 201, map[string]any{}
+	}))
+	if err := a.client(t).Drain(t.Context(), 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, c := range a.calls {
+		counts[c]++
+	}
+	want := map[string]int{
+		"PATCH /api/v1/nodes/node-1": 1, podList: 5,
+		"POST /api/v1/namespaces/ns/pods/web/eviction": 4, "POST /api/v1/namespaces/ns/pods/bare/eviction": 1,
+	}
+	if diff := cmp.Diff(want, counts); diff != "" {
+		t.Error(diff)
+	}
+	if got := a.bodies["PATCH /api/v1/nodes/node-1"]; got != `{"spec":{"unschedulable":true}}` {
+		t.Errorf("cordon: %s", got)
+	}
+	wantBody := `{"apiVersion":"policy/v1","deleteOptions":{"preconditions":{"uid":"uid-web"}},"kind":"Eviction","metadata":{"name":"web","namespace":"ns"}}`
+	if got := a.bodies["POST /api/v1/namespaces/ns/pods/web/eviction"]; got != wantBody {
+		t.Errorf("eviction: %s", got)
+	}
+}
+
+func TestDrainFails(t *testing.T) {
+	budget := refusal("Cannot evict pod as it would violate the pod's disruption budget.")
+	a := newAPI(t, clusterOf(map[string]map[string]any{"web": pod("web", "ReplicaSet", nil)}, func(string) (int, any) { return http.StatusTooManyRequests, budget }))
+	err := a.client(t).Drain(t.Context(), 300*time.Millisecond)
+	for _, want := range []string{"grace period is over", "1 pods are left: ns/web", "disruption budget"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Drain = %v, want %q", err, want)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(200*time.Millisecond, func() { cancel(errors.New("terminated")) })
+	if err := a.client(t).Drain(ctx, time.Hour); err == nil || !strings.Contains(err.Error(), "terminated and 1 pods are left") {
+		t.Errorf("stopped: %v", err)
+	}
+	broken := newAPI(t, func(*http.Request) (int, any) { return 500, refusal("etcd is away") })
+	if err := broken.client(t).Drain(t.Context(), 200*time.Millisecond); err == nil || !strings.Contains(err.Error(), "etcd is away") {
+		t.Errorf("API server broken: %v", err)
+	}
+	if len(broken.calls) < 2 {
+		t.Errorf("it was asked once only: %q", broken.calls)
+	}
+}
+
+func TestDrainByForce(t *testing.T) {
+	a := newAPI(t, clusterOf(map[string]map[string]any{"web": pod("web", "ReplicaSet", nil)}, func(string) (int, any) { return 200, nil }))
+	if err := a.client(t).Drain(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"PATCH /api/v1/nodes/node-1", podList, "DELETE /api/v1/namespaces/ns/pods/web", podList}, a.calls); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDrainOfAnAbsentNode(t *testing.T) {
+	a := newAPI(t, func(*http.Request) (int, any) { return 404, refusal("not found") })
+	if err := a.client(t).Drain(t.Context(), time.Minute); err != nil || len(a.calls) != 1 {
+		t.Errorf("Drain = %v, calls %q", err, a.calls)
+	}
+}
+
+// What is on its way out is waited for and not asked again.
+func TestDrainWaitsForTheEnd(t *testing.T) {
+	ending := pod("web", "ReplicaSet", nil)
+	ending["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-29T12:00:00Z"
+	pods := map[string]map[string]any{"web": ending}
+	lists := 0
+	answer := clusterOf(pods, func(string) (int, any) { return 500, nil })
+	a := newAPI(t, func(r *http.Request) (int, any) {
+		if r.Method == http.MethodGet {
+			if lists++; lists == 3 {
+				delete(pods, "web")
+			}
+		}
+		return answer(r)
+	})
+	if err := a.client(t).Drain(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"PATCH /api/v1/nodes/node-1", podList, podList, podList}, a.calls); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLeave(t *testing.T) {
+	const del, patch = "DELETE /api/v1/nodes/node-1", "PATCH /api/v1/nodes/node-1/status"
+	tests := []struct {
+		name        string
+		del, patch  int
+		calls       []string
+		out, failed string
+	}{
+		{"deleted", 200, 500, []string{del}, "", ""},
+		{"gone", 404, 500, []string{del}, "", ""},
+		{"may not", 403, 200, []string{del, patch}, "may not delete it", ""},
+		{"may not, and gone", 403, 404, []string{del, patch}, "", ""},
+		{"may nothing", 403, 403, []string{del, patch}, "", "cannot be marked"},
+		{"broken", 500, 200, []string{del}, "", "cannot be deleted"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := newAPI(t, func(r *http.Request) (int, any) {
+				if r.Method == http.MethodDelete {
+					return tt.del, refusal("x")
+				}
+				return tt.patch, refusal("x")
+			})
+			var out bytes.Buffer
+			err := a.client(t).Leave(t.Context(), &out)
+			if (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
+				t.Errorf("Leave = %v", err)
+			}
+			if !strings.Contains(out.String(), tt.out) {
+				t.Errorf("output %q", out.String())
+			}
+			if diff := cmp.Diff(tt.calls, a.calls); diff != "" {
+				t.Error(diff)
+			}
+			if body := a.bodies[patch]; tt.patch == 200 && body != "" && !strings.Contains(body, `"status":"False","type":"Ready"`) {
+				t.Errorf("the patch is %s", body)
+			}
+		})
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	a := newAPI(t, func(*http.Request) (int, any) { return 200, nil })
+	text := func(server, ca, cert string) string {
+		return "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: k, cluster: {server: \"" + server +
+			"\", certificate-authority-data: \"" + ca + "\"}}]\nusers: [{name: u, user: {client-certificate-data: \"" + cert + "\", client-key-data: \"" +
+			base64.StdEncoding.EncodeToString(a.key) + "\"}}]\n"
+	}
+	ca, cert := base64.StdEncoding.EncodeToString(a.ca()), base64.StdEncoding.EncodeToString(a.cert)
+	if _, err := parse([]byte(text("https://10.0.0.1:6443", ca, cert)), "/"); err != nil {
+		t.Errorf("a good file: %v", err)
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"empty":         {"", "has no cluster"},
+		"not YAML":      {"\tsecret", "not a kubeconfig"},
+		"plain http":    {text("http://10.0.0.1", ca, cert), "not https"},
+		"no CA":         {text("https://10.0.0.1", "", cert), "certificate-authority: missing"},
+		"CA of nothing": {text("https://10.0.0.1", "eA==", cert), "no certificate"},
+		"not base64":    {text("https://10.0.0.1", "!", cert), "not base64"},
+		"no context":    {strings.Replace(text("https://10.0.0.1", ca, cert), "current-context: c", "current-context: d", 1), `"d" has no`},
+		"wrong pair":    {text("https://10.0.0.1", ca, ca), "client-certificate"},
+	} {
+		_, err := parse([]byte(tt.text), "/")
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New("/no/such/file", "node-1"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
