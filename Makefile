@@ -99,8 +99,9 @@ fmt: ## format the Go code
 	gofmt -w $(GO_DIRS)
 
 .PHONY: generate
-generate: tools ## generate the Go code of the .proto files
+generate: tools ## generate the Go code of the .proto files, alert rules, dashboard and lists in the docs
 	cd proto && PATH="$(TOOLS):$$PATH" buf generate
+	go run ./provider/internal/monitoring/generate
 
 .PHONY: setup
 setup: ## install what the tests need from Debian, where it is missing

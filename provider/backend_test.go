@@ -46,7 +46,7 @@ func TestWhichBackendIsLimited(t *testing.T) {
 			for _, f := range families {
 				names = append(names, f.GetName())
 			}
-			if got := slices.Contains(names, telemetry.MetricBudgetRate); got != tt.limited {
+			if got := slices.Contains(names, telemetry.MetricBudgetRate.Name); got != tt.limited {
 				t.Errorf("limited: %v, want %v; metrics %q", got, tt.limited, names)
 			}
 		})

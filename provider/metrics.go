@@ -18,66 +18,83 @@ import (
 type metrics struct {
 	calls       *prometheus.HistogramVec
 	denied      prometheus.Counter
+	panicked    struct{ rpc, lifecycle prometheus.Counter }
 	started     *prometheus.CounterVec
 	settled     *prometheus.HistogramVec
+	stepDone    *prometheus.HistogramVec
 	stepFailed  *prometheus.CounterVec
 	typeBlocked *prometheus.GaugeVec
 	leftOut     *prometheus.GaugeVec
 	reconciles  *prometheus.CounterVec
+	inventoryUp prometheus.Gauge
 	instances   prometheus.Gauge
 	reported    *prometheus.GaugeVec
 	orphans     *prometheus.GaugeVec
 	orphansGone *prometheus.CounterVec
 	lastSuccess prometheus.Gauge
+	refreshes   *prometheus.CounterVec
+	lastPrices  prometheus.Gauge
+	commits     *prometheus.HistogramVec
+	batches     prometheus.Histogram
 }
+
+// Values of the label result.
+const (
+	resultComplete = "complete" // of a pass
+	resultOK       = "ok"
+	resultFailed   = "failed"
+	resultRecorded = "recorded" // of a price refresh
+)
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: telemetry.MetricRPCDuration, Help: "Calls of the CapacityProvider service.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
-		}, []string{telemetry.LabelMethod, telemetry.LabelCode}),
-		denied: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: telemetry.MetricRPCDenied, Help: "Calls that the client certificate's identity does not allow.",
-		}),
-		started: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: telemetry.MetricTransitionsStarted, Help: "Transitions that were accepted.",
-		}, []string{telemetry.LabelKind}),
-		settled: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: telemetry.MetricTransitionDuration, Help: "Transitions from acceptance to their end, by outcome: ok or the class of failure.",
-			Buckets: prometheus.ExponentialBuckets(0.25, 3, 9),
-		}, []string{telemetry.LabelKind, telemetry.LabelOutcome}),
-		stepFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: telemetry.MetricStepFailures, Help: "Failed tries of a step, by class of failure.",
-		}, []string{telemetry.LabelKind, telemetry.LabelStep, telemetry.LabelClass}),
-		typeBlocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: telemetry.MetricTypeBlocked, Help: "Until when a type that the cloud refused is not ordered again, in Unix seconds; gone when it is sold again.",
-		}, []string{telemetry.LabelType, telemetry.LabelClass}),
-		leftOut: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: telemetry.MetricSlotsLeftOut, Help: "Slots that the offerings ask for and that cannot be offered, by type; the log says why.",
-		}, []string{telemetry.LabelType}),
-		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: telemetry.MetricReconciles, Help: "Reconcile passes, by result: complete or failed.",
-		}, []string{telemetry.LabelResult}),
-		instances: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: telemetry.MetricInstances, Help: "Servers with this provider's tag, as of the last complete inventory.",
-		}),
-		reported: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: telemetry.MetricReported, Help: "Servers with this provider's tag that the last complete pass could only report, by reason.",
-		}, []string{telemetry.LabelReason}),
-		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: telemetry.MetricOrphans, Help: "What carries this provider's tag and no machine claims, by kind, as of the last pass that could read the kind.",
-		}, []string{telemetry.LabelKind}),
-		orphansGone: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: telemetry.MetricOrphansGone, Help: "Orphans that a pass judged old enough to remove, by kind and what came of it.",
-		}, []string{telemetry.LabelKind, telemetry.LabelResult}),
-		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: telemetry.MetricLastReconcile, Help: "When the last complete inventory was read, in Unix seconds.",
-		}),
+		calls:       telemetry.MetricRPCDuration.HistogramVec(),
+		denied:      telemetry.MetricRPCDenied.Counter(),
+		started:     telemetry.MetricTransitionsStarted.CounterVec(),
+		settled:     telemetry.MetricTransitionDuration.HistogramVec(),
+		stepDone:    telemetry.MetricStepDuration.HistogramVec(),
+		stepFailed:  telemetry.MetricStepFailures.CounterVec(),
+		typeBlocked: telemetry.MetricTypeBlocked.GaugeVec(),
+		leftOut:     telemetry.MetricSlotsLeftOut.GaugeVec(),
+		reconciles:  telemetry.MetricReconciles.CounterVec(),
+		inventoryUp: telemetry.MetricInventoryUp.Gauge(),
+		instances:   telemetry.MetricInstances.Gauge(),
+		reported:    telemetry.MetricReported.GaugeVec(),
+		orphans:     telemetry.MetricOrphans.GaugeVec(),
+		orphansGone: telemetry.MetricOrphansGone.CounterVec(),
+		lastSuccess: telemetry.MetricLastReconcile.Gauge(),
+		refreshes:   telemetry.MetricPriceRefreshes.CounterVec(),
+		lastPrices:  telemetry.MetricLastPriceRefresh.Gauge(),
+		commits:     telemetry.MetricStoreCommit.HistogramVec(),
+		batches:     telemetry.MetricStoreBatch.Histogram(),
 	}
-	reg.MustRegister(m.calls, m.denied, m.started, m.settled, m.stepFailed, m.typeBlocked, m.leftOut,
-		m.reconciles, m.instances, m.reported, m.orphans, m.orphansGone, m.lastSuccess)
+	m.panicked.rpc = telemetry.MetricPanics.With(telemetry.LabelPlace, "rpc").Counter()
+	m.panicked.lifecycle = telemetry.MetricPanics.With(telemetry.LabelPlace, "lifecycle").Counter()
+	reg.MustRegister(m.calls, m.denied, m.panicked.rpc, m.panicked.lifecycle, m.started, m.settled, m.stepDone, m.stepFailed,
+		m.typeBlocked, m.leftOut, m.reconciles, m.inventoryUp, m.instances, m.reported, m.orphans, m.orphansGone, m.lastSuccess,
+		m.refreshes, m.lastPrices, m.commits, m.batches)
+	m.begin()
 	return m
+}
+
+// begin makes the series that alerts look at: a counter that appears with its
+// first event has no rate then.
+func (m *metrics) begin() {
+	for _, k := range machine.Kinds() {
+		m.started.WithLabelValues(k.String())
+		m.settled.WithLabelValues(k.String(), resultOK)
+		m.calls.WithLabelValues(k.String(), codes.OK.String())
+		m.calls.WithLabelValues(k.String(), codes.FailedPrecondition.String())
+	}
+	for _, result := range []string{resultComplete, resultFailed} {
+		m.reconciles.WithLabelValues(result)
+	}
+	for _, result := range []string{resultOK, resultRecorded, resultFailed} {
+		m.refreshes.WithLabelValues(result)
+	}
+	for _, result := range []string{resultOK, resultFailed} {
+		m.commits.WithLabelValues(result)
+	}
 }
 
 func (m *metrics) observeCall(method string, code codes.Code, took time.Duration) {
@@ -92,18 +109,28 @@ func (m *metrics) Settled(k machine.Kind, class string, took time.Duration) {
 	m.settled.WithLabelValues(k.String(), class).Observe(took.Seconds())
 }
 
+// StepDone implements lifecycle.Observer.
+func (m *metrics) StepDone(k machine.Kind, step, outcome string, took time.Duration) {
+	m.stepDone.WithLabelValues(k.String(), step, outcome).Observe(took.Seconds())
+}
+
 // StepFailed implements lifecycle.Observer.
 func (m *metrics) StepFailed(k machine.Kind, step, class string) {
 	m.stepFailed.WithLabelValues(k.String(), step, class).Inc()
 }
 
+// Panicked implements lifecycle.Observer.
+func (m *metrics) Panicked() { m.panicked.lifecycle.Inc() }
+
 // Reconciled implements lifecycle.Observer.
 func (m *metrics) Reconciled(r lifecycle.PassReport) {
 	if !r.Complete {
-		m.reconciles.WithLabelValues("failed").Inc()
+		m.reconciles.WithLabelValues(resultFailed).Inc()
+		m.inventoryUp.Set(0)
 		return
 	}
-	m.reconciles.WithLabelValues("complete").Inc()
+	m.reconciles.WithLabelValues(resultComplete).Inc()
+	m.inventoryUp.Set(1)
 	m.instances.Set(float64(r.Instances))
 	for reason, n := range r.Reported {
 		m.reported.WithLabelValues(reason).Set(float64(n))
@@ -134,4 +161,22 @@ func (m *metrics) slotsLeftOut(problems []offering.Problem) {
 			m.leftOut.WithLabelValues(p.CommercialType).Add(float64(p.LeftOut))
 		}
 	}
+}
+
+// pricesRead counts a reading of types and prices by its result.
+func (m *metrics) pricesRead(result string) {
+	m.refreshes.WithLabelValues(result).Inc()
+	if result == resultOK {
+		m.lastPrices.SetToCurrentTime()
+	}
+}
+
+// committed is told of the store's batches.
+func (m *metrics) committed(changes int, took time.Duration, err error) {
+	result := resultOK
+	if err != nil {
+		result = resultFailed
+	}
+	m.commits.WithLabelValues(result).Observe(took.Seconds())
+	m.batches.Observe(float64(changes))
 }

@@ -1,60 +1,116 @@
 package provider
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"os"
+	"fmt"
+	"log/slog"
+	"net/http"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"bigfleet-providers/provider/internal/certificates"
+	"bigfleet-providers/provider/internal/channel"
+	"bigfleet-providers/provider/internal/cloud/budget"
+	"bigfleet-providers/provider/internal/lifecycle"
+	"bigfleet-providers/provider/internal/store"
+	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/shared/token"
 )
 
-// metricRow is a row of the metrics table in docs/operations.md: name, type,
-// labels.
-var metricRow = regexp.MustCompile("(?m)^\\| `(bigfleet_[a-z_]+)` \\| (counter|gauge|histogram) \\| ([a-z, ]*?) ?\\|")
+// TestMetricsAreThoseOfTheList compares what all parts of a provider register
+// with telemetry.Metrics, of which docs, alerts and dashboard are made.
+func TestMetricsAreThoseOfTheList(t *testing.T) {
+	reg := recorder{}
+	quiet := slog.New(slog.DiscardHandler)
+	newMetrics(reg)
+	reg.MustRegister(newFleet(&store.Store{}, &lifecycle.Engine{}), telemetry.MetricBuildInfo.GaugeVec())
+	telemetry.NewTransport(http.DefaultTransport, cloudName, reg, quiet)
+	if _, err := budget.New(budget.Options{Next: http.DefaultTransport, Rate: 1, Burst: 1, Metrics: reg}); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := token.NewSecret(make([]byte, token.MinSecretBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := channel.New(channel.Options{
+		Secret: secret, Known: func(string) bool { return false }, Settled: func(string, string) bool { return false }, Log: quiet, Metrics: reg,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	certificates.NewKeeper(reg, quiet, false)
 
-// TestEveryMetricIsDocumented keeps the table in docs/operations.md to the
-// constants of package telemetry and what their comments say of type and labels.
-func TestEveryMetricIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
+	want := recorder{}
+	for _, m := range telemetry.Metrics() {
+		want[m.Name] = fmt.Sprintf("%s %s", m.Type, slices.Sorted(slices.Values(m.Labels)))
 	}
-	documented := map[string]string{}
-	for _, m := range metricRow.FindAllStringSubmatch(string(page), -1) {
-		documented[m[1]] = strings.TrimSuffix(m[2]+": "+m[3], ": ")
-	}
-	file, err := parser.ParseFile(token.NewFileSet(), "internal/telemetry/telemetry.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Metric") {
-			return true
-		}
-		found++
-		name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, ok := documented[name]
-		delete(documented, name)
-		// A comment says the type and labels, and after a semicolon what is
-		// measured. The build info has none: its labels are not constants.
-		want, _, _ := strings.Cut(strings.TrimSpace(spec.Comment.Text()), ";")
-		if !ok || want != "" && got != want {
-			t.Errorf("%s: docs/operations.md says %q (found: %v), telemetry.go says %q", name, got, ok, want)
-		}
-		return true
-	})
-	if found == 0 {
-		t.Error("telemetry.go: no constant that begins with Metric")
-	}
-	for name := range documented {
-		t.Errorf("%s: documented, but no constant of telemetry.go", name)
+	if diff := cmp.Diff(want, reg); diff != "" {
+		t.Errorf("metrics (-telemetry.Metrics +registered):\n%s", diff)
 	}
 }
+
+// recorder is a registerer that keeps the type and the labels by name.
+type recorder map[string]string
+
+var description = regexp.MustCompile(`fqName: "([^"]*)".*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+
+// Register implements prometheus.Registerer.
+func (r recorder) Register(c prometheus.Collector) error {
+	descs := make(chan *prometheus.Desc, 100)
+	c.Describe(descs)
+	close(descs)
+	for d := range descs {
+		parts := description.FindStringSubmatch(d.String())
+		if parts == nil {
+			return fmt.Errorf("cannot read %s", d)
+		}
+		var labels []string
+		for _, l := range slices.Concat(strings.Split(parts[2], ","), strings.Split(parts[3], ",")) {
+			if name, _, _ := strings.Cut(l, "="); name != "" {
+				labels = append(labels, name)
+			}
+		}
+		slices.Sort(labels)
+		r[parts[1]] = fmt.Sprintf("%s %s", typeOf(c), labels)
+	}
+	return nil
+}
+
+// typeOf is the type of what is collected; what is none of the library's own
+// collectors has gauges only.
+func typeOf(c prometheus.Collector) telemetry.Type {
+	switch c := c.(type) {
+	case *prometheus.CounterVec:
+		return telemetry.Counter
+	case *prometheus.HistogramVec:
+		return telemetry.Histogram
+	case prometheus.Metric:
+		var m dto.Metric
+		if err := c.Write(&m); err != nil {
+			return telemetry.Type(err.Error())
+		}
+		switch {
+		case m.Counter != nil:
+			return telemetry.Counter
+		case m.Histogram != nil:
+			return telemetry.Histogram
+		}
+	}
+	return telemetry.Gauge
+}
+
+// MustRegister implements prometheus.Registerer.
+func (r recorder) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// Unregister implements prometheus.Registerer.
+func (recorder) Unregister(prometheus.Collector) bool { return false }

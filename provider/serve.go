@@ -49,6 +49,7 @@ type grpcOptions struct {
 	reflection      bool
 	requireIdentity bool
 	stopTimeout     time.Duration
+	serving         *atomic.Bool // told whether calls are taken
 	metrics         *metrics
 	log             *slog.Logger
 }
@@ -71,7 +72,7 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 				return next(ctx, req)
 			},
 			rpc.Measure(o.log, o.metrics.observeCall),
-			rpc.Recover(o.log),
+			rpc.Recover(o.log, o.metrics.panicked.rpc.Inc),
 			rpc.Authorise(o.requireIdentity, func(string, error) { o.metrics.denied.Inc() }),
 		),
 		// A shard behind a load balancer pings idle connections; gRPC's default
@@ -93,11 +94,14 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
+	o.serving.Store(true)
+	defer o.serving.Store(false)
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
+	o.serving.Store(false)
 	probe.Shutdown()
 	graceful := make(chan struct{})
 	go func() {

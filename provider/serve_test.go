@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func TestStopWaitsForCallsNotForStreams(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- serveGRPC(ctx, ln, rpc.New(life, nil), grpcOptions{
-			stopTimeout: 30 * time.Second, metrics: newMetrics(telemetry.NewRegistry("test")), log: slog.New(slog.DiscardHandler),
+			stopTimeout: 30 * time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	conn, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -97,7 +98,7 @@ func TestTooManyCallsAreRefused(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- serveGRPC(ctx, ln, rpc.New(life, nil), grpcOptions{
-			stopTimeout: 30 * time.Second, metrics: newMetrics(telemetry.NewRegistry("test")), log: slog.New(slog.DiscardHandler),
+			stopTimeout: 30 * time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	dial := func() pb.CapacityProviderClient {

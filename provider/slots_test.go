@@ -140,7 +140,7 @@ func TestRetiredTypeDoesNotStopTheStart(t *testing.T) {
 		if !maps.Equal(slots, wantSlots) {
 			t.Errorf("slots %v, want %v", slots, wantSlots)
 		}
-		if got := values(t, reg, "bigfleet_slots_"); !maps.Equal(got, wantLeftOut) {
+		if got := values(t, reg, "slots_"); !maps.Equal(got, wantLeftOut) {
 			t.Errorf("metric %v, want %v", got, wantLeftOut)
 		}
 	}

@@ -211,7 +211,7 @@ func TestRealBackend(t *testing.T) {
 		code, command := agent.poll(30)
 		parked <- polled{code, command, time.Now()}
 	}()
-	await(t, "the parked poll", func() bool { return p.counter(t, "bigfleet_channel_parked_polls") == 1 })
+	await(t, "the parked poll", func() bool { return p.counter(t, "bigfleet_scaleway_channel_parked_polls") == 1 })
 	began := time.Now()
 	if err := p.send(&pb.ConfigureRequest{MachineId: ids[0], ClusterId: "c", BootstrapBlob: blob}); err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func TestReconcileMovesNothing(t *testing.T) {
 	id := p.machines(1)[0]
 	p.must("Create", id, token{}, idle)
 	p.must("Configure", id, token{}, configured)
-	passes := func() float64 { return p.counter(t, `bigfleet_reconciles_total{result="complete"}`) }
+	passes := func() float64 { return p.counter(t, `bigfleet_scaleway_reconciles_total{result="complete"}`) }
 	before, done := p.list(), passes()
 	await(t, "two more passes", func() bool { return passes() >= done+2 })
 	if diff := cmp.Diff(before, p.list(), protocmp.Transform()); diff != "" {

@@ -349,7 +349,7 @@ func TestShardIdentity(t *testing.T) {
 			_, err := p.call("Create", "nobody-Create", token{"z", 0, 0})
 			wantCode(t, "another shard_id", err, denied)
 			refusals++
-			if got := p.counter(t, "bigfleet_rpc_denied_total"); got != float64(refusals) {
+			if got := p.counter(t, "bigfleet_scaleway_rpc_denied_total"); got != float64(refusals) {
 				t.Errorf("%v refusals are counted, want %d", got, refusals)
 			}
 			p.line(`"call refused".*code=PermissionDenied`)

@@ -2,7 +2,6 @@ package channel
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"bigfleet-providers/provider/internal/telemetry"
 )
@@ -12,41 +11,29 @@ import (
 type metrics struct {
 	polls, acks, packages, authFailures *prometheus.CounterVec
 	throttled, clones, panics           prometheus.Counter
-	parked                              prometheus.Gauge
+	parked, contested, previous         prometheus.Gauge
 	handover, delivery                  *prometheus.HistogramVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	with := promauto.With(reg)
-	counters := func(name, help, label string) *prometheus.CounterVec {
-		return with.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	m := &metrics{
+		polls:        telemetry.MetricChannelPolls.CounterVec(),
+		acks:         telemetry.MetricChannelAcks.CounterVec(),
+		packages:     telemetry.MetricChannelPackages.CounterVec(),
+		authFailures: telemetry.MetricChannelAuthFailures.CounterVec(),
+		throttled:    telemetry.MetricChannelThrottled.Counter(),
+		clones:       telemetry.MetricChannelClones.Counter(),
+		panics:       telemetry.MetricPanics.With(telemetry.LabelPlace, "channel").Counter(),
+		contested:    telemetry.MetricChannelContested.Gauge(),
+		previous:     telemetry.MetricChannelPreviousSecret.Gauge(),
+		parked:       telemetry.MetricChannelParked.Gauge(),
+		handover:     telemetry.MetricChannelHandover.HistogramVec(),
+		delivery:     telemetry.MetricChannelDelivery.HistogramVec(),
 	}
-	counter := func(name, help string) prometheus.Counter {
-		return with.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	if reg != nil {
+		reg.MustRegister(m.polls, m.acks, m.packages, m.authFailures, m.throttled, m.clones, m.panics, m.contested, m.previous, m.parked, m.handover, m.delivery)
 	}
-	return &metrics{
-		polls:        counters(telemetry.MetricChannelPolls, "Polls of hosts for their command.", telemetry.LabelResult),
-		acks:         counters(telemetry.MetricChannelAcks, "Reports of hosts on their command.", telemetry.LabelResult),
-		packages:     counters(telemetry.MetricChannelPackages, "Fetches of agent packages.", telemetry.LabelResult),
-		authFailures: counters(telemetry.MetricChannelAuthFailures, "Requests that were refused with 401.", telemetry.LabelReason),
-		throttled:    counter(telemetry.MetricChannelThrottled, "Requests that were refused with 429."),
-		clones:       counter(telemetry.MetricChannelClones, "Times that a second host was seen to use one machine's token."),
-		panics:       counter(telemetry.MetricChannelPanics, "Requests that were ended by a fault in the provider."),
-		parked: with.NewGauge(prometheus.GaugeOpts{
-			Name: telemetry.MetricChannelParked,
-			Help: "Long polls that are held open.",
-		}),
-		handover: with.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    telemetry.MetricChannelHandover,
-			Help:    "Time from offering a command until a host fetched it.",
-			Buckets: []float64{.001, .005, .025, .1, .5, 1, 5, 30, 60, 300},
-		}, []string{telemetry.LabelKind}),
-		delivery: with.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    telemetry.MetricChannelDelivery,
-			Help:    "Time from offering a command until its host reported on it.",
-			Buckets: []float64{.1, .5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600},
-		}, []string{telemetry.LabelKind, telemetry.LabelOutcome}),
-	}
+	return m
 }
 
 // Values of the result, outcome and reason labels.

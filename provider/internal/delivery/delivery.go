@@ -23,6 +23,9 @@ var ErrInvalid = errors.New("the command cannot be sent")
 type Report struct {
 	OK    bool
 	Error string // the host's own words when OK is false
+	// Fetched is when the host took the command; Started and Finished are when it
+	// worked on it, by its own clock. Zero where that is not known.
+	Fetched, Started, Finished time.Time
 	// Confirm tells the host's side that the report is durable, or, with an
 	// error, that it is not and must be repeated.
 	Confirm func(error)

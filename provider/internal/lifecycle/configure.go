@@ -64,6 +64,7 @@ func (e *Engine) deliver(ctx context.Context, t *task) error {
 	case err != nil:
 		return err
 	}
+	e.showReport(ctx, t, report)
 	if !report.OK {
 		err := &agentError{text: report.Error}
 		// The failure itself is the outcome to record; drive would do so too, but
@@ -79,6 +80,20 @@ func (e *Engine) deliver(ctx context.Context, t *task) error {
 	err = e.advance(t, stepDeliver)
 	report.Confirm(err)
 	return err
+}
+
+// showReport adds to the trace what the host says that it did.
+func (e *Engine) showReport(ctx context.Context, t *task, r delivery.Report) {
+	if !r.Fetched.IsZero() {
+		e.o.Tracer.Span(ctx, spanHandOver, t.op.StepBegan, r.Fetched, classOK)
+	}
+	if !r.Finished.IsZero() {
+		outcome := classOK
+		if !r.OK {
+			outcome = classAgent
+		}
+		e.o.Tracer.Span(ctx, spanHook, r.Started, r.Finished, outcome)
+	}
 }
 
 // hostDeadline is when a host gives up: so much before the operation's own

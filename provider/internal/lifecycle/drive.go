@@ -31,6 +31,8 @@ type task struct {
 	rec    machine.Record // as of the last commit
 	op     *machine.Operation
 	joined bool
+	// settled ends the trace; failures inside of a step end it there.
+	settled func(outcome string)
 	// stockSerial is what the stock knew when the type was ordered.
 	stockSerial int
 }
@@ -66,7 +68,11 @@ func (e *Engine) drive(parent context.Context, rec machine.Record) {
 	ctx, cancel := context.WithTimeoutCause(parent, time.Until(op.Deadline), context.DeadlineExceeded)
 	defer cancel()
 
-	t := &task{rec: rec, op: op, joined: op.Joined, Task: cloud.Task{
+	ctx, settled := e.o.Tracer.Transition(ctx, traced(rec))
+	if op.Step == "" {
+		e.o.Tracer.Span(ctx, spanQueued, op.Started, time.Now(), classOK)
+	}
+	t := &task{rec: rec, op: op, joined: op.Joined, settled: settled, Task: cloud.Task{
 		Spec:  e.spec(rec, op),
 		Ref:   op.Ref,
 		Notes: op.Notes,
@@ -139,12 +145,40 @@ func (e *Engine) runSteps(ctx context.Context, t *task) error {
 		if err := e.advance(t, s.name); err != nil {
 			return err
 		}
-		if err := e.runStep(ctx, t, s); err != nil {
+		if err := e.runTraced(ctx, t, s); err != nil {
 			return err
 		}
 		t.Rerun = foreign
 	}
 	return nil
+}
+
+// runTraced runs one step and says what came of it. A failure that ends the
+// transition is counted where that is recorded.
+func (e *Engine) runTraced(ctx context.Context, t *task, s step) error {
+	op := t.op
+	within, done := e.o.Tracer.Step(ctx, s.name)
+	err := e.runStep(within, t, s)
+	outcome := classOK
+	switch failed := (*stepError)(nil); {
+	case errors.Is(err, errSkipped):
+		outcome, err = classSkipped, nil
+	case errors.As(err, &failed):
+		outcome = failed.class
+	case err != nil:
+		outcome = ""
+	}
+	if err != nil && stopping(ctx) {
+		outcome = "" // the next process goes on with it
+	}
+	done(outcome)
+	if err == nil {
+		took := time.Since(op.StepBegan)
+		e.o.Observer.StepDone(op.Kind, s.name, outcome, took)
+		e.o.Log.Debug("step done", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID,
+			telemetry.KeyStep, s.name, telemetry.KeyOutcome, outcome, telemetry.KeyDuration, took.Round(time.Millisecond).String())
+	}
+	return err
 }
 
 // runStep repeats one step until it is done, hopeless or out of time.
@@ -183,8 +217,7 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 		failures++
 		if hopeless(err, failures) {
 			if s.budget > 0 {
-				e.tolerate(t, s, err)
-				return nil
+				return e.tolerate(t, s, err)
 			}
 			return &stepError{step: s.name, class: class, failureRow: row}
 		}
@@ -218,6 +251,7 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) error {
 func (e *Engine) guarded(machineID, step string, run func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
+			e.o.Observer.Panicked()
 			e.o.Log.Error("panic in a step", telemetry.KeyMachine, machineID, telemetry.KeyStep, step, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = &panicError{value: fmt.Sprint(p)}
 		}
@@ -244,20 +278,23 @@ func (e *Engine) yield(ctx context.Context) {
 // outOfTime judges a step whose context ended.
 func (e *Engine) outOfTime(ctx context.Context, t *task, s step, row failureRow) error {
 	if time.Until(t.op.Deadline) > 0 && s.budget > 0 && !stopping(ctx) {
-		e.tolerate(t, s, row.last)
-		return nil
+		return e.tolerate(t, s, row.last)
 	}
 	return &stepError{step: s.name, class: classTimeout, failureRow: row}
 }
 
+// errSkipped ends a step without which the operation goes on.
+var errSkipped = errors.New("given up")
+
 // tolerate goes on without a step that is not worth the operation.
-func (e *Engine) tolerate(t *task, s step, err error) {
+func (e *Engine) tolerate(t *task, s step, err error) error {
 	text := "no answer"
 	if err != nil {
 		text = err.Error()
 	}
 	e.o.Log.Warn("step given up; the transition goes on without it", telemetry.KeyMachine, t.rec.ID,
 		telemetry.KeyKind, t.op.Kind.String(), telemetry.KeyOperation, t.op.ID, telemetry.KeyStep, s.name, telemetry.KeyError, text)
+	return errSkipped
 }
 
 // stopping says whether ctx ended by the engine's stop rather than by time.
@@ -286,6 +323,9 @@ func (e *Engine) commitProgress(t *task, p machine.Progress) error {
 		if !ok {
 			return cur, machine.Unchanged, nil
 		}
+		if e.o.Keeper != nil && cur.Op.Kind == machine.Create && cur.Op.Step != p.Step {
+			return next, machine.Visible, nil // List shows how far a dedicated server has got
+		}
 		return next, machine.Private, nil
 	})
 	if err != nil {
@@ -305,7 +345,7 @@ func (e *Engine) finish(t *task) error {
 	// Progress that no step committed yet, such as the host's reference, belongs
 	// to the outcome.
 	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
-	_, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+	rec, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		cur, ok := machine.Advance(cur, op.ID, p)
 		if !ok {
 			mine = false
@@ -329,7 +369,9 @@ func (e *Engine) finish(t *task) error {
 	}
 	took := time.Since(op.Started)
 	e.o.Observer.Settled(op.Kind, classOK, took)
-	e.o.Log.Info("transition done", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, "took", took.Round(time.Millisecond).String())
+	t.settled(classOK)
+	e.o.Log.Info("transition done", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID,
+		telemetry.KeyState, rec.State.String(), telemetry.KeyStep, op.Step, telemetry.KeyDuration, took.Round(time.Millisecond).String())
 	return nil
 }
 
@@ -360,9 +402,13 @@ func (e *Engine) fail(t *task, cause error) error {
 		return errSuperseded
 	}
 	took := time.Since(op.Started)
+	if op.Step != "" {
+		e.o.Observer.StepDone(op.Kind, op.Step, class, time.Since(op.StepBegan))
+	}
 	e.o.Observer.Settled(op.Kind, class, took)
-	e.o.Log.Error("transition failed", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, "class", class,
-		"took", took.Round(time.Millisecond).String(), telemetry.KeyReason, reason)
+	t.settled(class)
+	e.o.Log.Error("transition failed", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, telemetry.KeyState, rec.State.String(),
+		telemetry.KeyStep, op.Step, "class", class, telemetry.KeyDuration, took.Round(time.Millisecond).String(), telemetry.KeyReason, reason)
 	e.launchTeardown(rec)
 	return nil
 }

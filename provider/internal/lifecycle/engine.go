@@ -42,6 +42,12 @@ type Observer interface {
 	Started(k machine.Kind)
 	Settled(k machine.Kind, class string, took time.Duration)
 	StepFailed(k machine.Kind, step, class string)
+	// StepDone is told of each step that ended: well, given up without harm
+	// ("skipped"), or by the class of failure that ended its transition. took
+	// counts from its first try, restarts included.
+	StepDone(k machine.Kind, step, outcome string, took time.Duration)
+	// Panicked is told of each fault that was caught.
+	Panicked()
 	// Reconciled is told of each reconcile pass; Orphan of each thing that nobody
 	// claims and that a pass judged old enough to remove: its kind and what came
 	// of it.
@@ -86,10 +92,17 @@ type Options struct {
 	Log      *slog.Logger
 	Observer Observer
 
+	// Tracer is nil where nobody looks at traces.
+	Tracer Tracer
 	// Deleter is nil where hosts cannot be given back.
 	Deleter cloud.Deleter
 	// Sweeper is nil where nothing outlives its server.
 	Sweeper cloud.Sweeper
+	// Keeper is nil where what a failure leaves is removed.
+	Keeper cloud.Keeper
+	// Capacity is that of servers that are adopted although nothing offers them;
+	// zero is OnDemand.
+	Capacity machine.CapacityType
 	// Sealer is nil when blobs cannot be kept across a restart.
 	Sealer       *Sealer
 	RequireFence bool
@@ -135,6 +148,7 @@ type Engine struct {
 	work     sync.WaitGroup  // every driver and teardown
 	driving  map[string]bool // operation ids with a driver or in a lane, and names of other work
 	lanes    map[machine.Kind]*lane
+	flights  map[machine.Kind]*flights
 	blobs    map[string]*blobWait
 	awaiting bool
 	// inventoryFault is why the first inventory failed, in words that continue a
@@ -152,12 +166,19 @@ type Engine struct {
 
 // New makes an engine that does nothing until Run.
 func New(o Options) *Engine {
+	if o.Tracer == nil {
+		o.Tracer = untraced{}
+	}
+	if o.Capacity == machine.CapacityUnspecified {
+		o.Capacity = machine.OnDemand
+	}
 	return &Engine{
 		o:        o,
 		rules:    machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
 		gates:    newGates(o.MaxCloudSteps),
 		driving:  map[string]bool{},
 		lanes:    lanes(o.MaxCreates),
+		flights:  newFlights(),
 		blobs:    map[string]*blobWait{},
 		awaiting: o.Awaiting,
 		began:    make(chan struct{}),
@@ -207,11 +228,12 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 	}
 	if d.Outcome == machine.Started {
 		e.o.Observer.Started(q.Kind)
+		e.o.Tracer.Accepted(ctx, traced(rec))
 		log := e.o.Log
 		if rec.Cluster != "" {
 			log = log.With(telemetry.KeyCluster, rec.Cluster)
 		}
-		log.Info("transition accepted", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, q.Kind.String(), telemetry.KeyOperation, d.OperationID)
+		log.Info("transition accepted", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, q.Kind.String(), telemetry.KeyOperation, d.OperationID, telemetry.KeyState, rec.State.String())
 		e.launch(rec)
 	}
 	return d.OperationID, rec, nil

@@ -94,8 +94,12 @@ func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) bool {
 		e.o.Log.Warn("a host is not in the inventory and cannot be read either", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyError, err.Error())
 		return false
 	case rec.State == machine.Configured && in.Power == cloud.PowerStopped:
-		e.breakMachine(ctx, rec, e.o.FailedRetention, fmt.Sprintf("host %s is powered off (%s): it was so in %d inventories in a row; it was stopped by somebody else or by its own shutdown",
-			rec.Host.Ref, classMissing, confirmations))
+		reason := fmt.Sprintf("host %s is powered off (%s): it was so in %d inventories in a row; it was stopped by somebody else or by its own shutdown",
+			rec.Host.Ref, classMissing, confirmations)
+		if e.o.Keeper != nil {
+			reason += fmt.Sprintf("; after %s %s", e.o.FailedRetention, e.o.Keeper.Keeps(rec.Host.Ref))
+		}
+		e.breakMachine(ctx, rec, e.o.FailedRetention, reason)
 	}
 	return true
 }
@@ -126,8 +130,10 @@ func (e *Engine) vacate(ctx context.Context, rec machine.Record) {
 	case err != nil:
 		log.Error("a lost host could not be recorded", telemetry.KeyError, err.Error())
 	case vacated:
-		log.Warn("the host of an IDLE machine is gone; its slot is being freed", telemetry.KeyOperation, id)
+		log.Warn("the host of an IDLE machine is gone; its slot is being freed", telemetry.KeyOperation, id,
+			telemetry.KeyKind, machine.Delete.String(), telemetry.KeyState, next.State.String())
 		e.o.Observer.Started(machine.Delete)
+		e.o.Tracer.Accepted(ctx, traced(next))
 		e.launch(next)
 	}
 }
@@ -153,7 +159,7 @@ func (e *Engine) breakMachine(ctx context.Context, rec machine.Record, keep time
 		return
 	}
 	if broken {
-		e.o.Log.Error("machine lost its host", telemetry.KeyMachine, rec.ID, telemetry.KeyReason, reason)
+		e.o.Log.Error("machine lost its host", telemetry.KeyMachine, rec.ID, telemetry.KeyState, next.State.String(), telemetry.KeyReason, reason)
 		e.launchTeardown(next)
 	}
 }

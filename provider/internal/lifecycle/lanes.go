@@ -55,19 +55,20 @@ func (e *Engine) launch(rec machine.Record) {
 		return
 	}
 	e.driving[rec.Op.ID] = true
+	e.flights[rec.Op.Kind].add(rec.Op.ID, rec.Op.Started)
 	t := ticket{machine: rec.ID, operation: rec.Op.ID}
-	l := e.lanes[rec.Op.Kind]
+	l, f := e.lanes[rec.Op.Kind], e.flights[rec.Op.Kind]
 	if l.driven >= l.limit {
 		l.waiting = append(l.waiting, t)
 		return
 	}
 	l.driven++
-	e.spawn(e.running, l, t)
+	e.spawn(e.running, l, f, t)
 }
 
 // spawn starts a driver, which goes on with what waits in its lane. It is
 // called with e.mu held.
-func (e *Engine) spawn(ctx context.Context, l *lane, t ticket) {
+func (e *Engine) spawn(ctx context.Context, l *lane, f *flights, t ticket) {
 	e.work.Go(func() {
 		for more := true; more; {
 			// Only a driver ends an operation, so the record still has it; unless it
@@ -78,6 +79,7 @@ func (e *Engine) spawn(ctx context.Context, l *lane, t ticket) {
 			}
 			e.mu.Lock()
 			delete(e.driving, t.operation)
+			f.remove(t.operation)
 			if t, more = l.next(); !more {
 				l.driven--
 			}

@@ -331,6 +331,9 @@ func newWitness() *witness {
 func (*witness) Started(machine.Kind)                        {}
 func (*witness) Settled(machine.Kind, string, time.Duration) {}
 func (*witness) StepFailed(machine.Kind, string, string)     {}
+func (*witness) Panicked()                                   {}
+
+func (*witness) StepDone(machine.Kind, string, string, time.Duration) {}
 
 func (w *witness) Reconciled(r lifecycle.PassReport) {
 	w.mu.Lock()

@@ -98,6 +98,22 @@ const (
 	Spot                CapacityType = 4
 )
 
+// String is the capacity type's name as metrics show it.
+func (c CapacityType) String() string {
+	switch c {
+	case BareMetal:
+		return "bare_metal"
+	case Reserved:
+		return "reserved"
+	case OnDemand:
+		return "on_demand"
+	case Spot:
+		return "spot"
+	default:
+		return "unspecified"
+	}
+}
+
 // Offer is what a slot offers. It is shared between records and never changed
 // after it was made.
 type Offer struct {

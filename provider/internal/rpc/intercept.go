@@ -16,11 +16,12 @@ import (
 )
 
 // Recover turns a panic in a handler into INTERNAL, so that one bad call does
-// not take the process down.
-func Recover(log *slog.Logger) grpc.UnaryServerInterceptor {
+// not take the process down, and tells observe about it.
+func Recover(log *slog.Logger, observe func()) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
 		defer func() {
 			if p := recover(); p != nil {
+				observe()
 				log.Error("panic in a call", "method", info.FullMethod, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				err = status.Error(codes.Internal, "internal error; see the provider's log")
 			}

@@ -105,7 +105,7 @@ func dial(t *testing.T, f *fixed) pb.CapacityProviderClient {
 	ln := bufconn.Listen(1 << 20)
 	log := slog.New(slog.DiscardHandler)
 	srv := grpc.NewServer(grpc.ForceServerCodecV2(Codec()), grpc.ChainUnaryInterceptor(
-		Measure(log, func(string, codes.Code, time.Duration) {}), Recover(log), Authorise(false, func(string, error) {})))
+		Measure(log, func(string, codes.Code, time.Duration) {}), Recover(log, func() {}), Authorise(false, func(string, error) {})))
 	New(f, f).Register(srv)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ln) }()
@@ -244,11 +244,12 @@ func (panics) Start(context.Context, machine.Request, []byte) (string, machine.R
 
 func TestPanicIsOneCall(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	_, err := Recover(log)(t.Context(), nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) {
+	caught := 0
+	_, err := Recover(log, func() { caught++ })(t.Context(), nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) {
 		return New(panics{}, nil).Create(ctx, &pb.CreateRequest{MachineId: "m"})
 	})
-	if status.Code(err) != codes.Internal {
-		t.Errorf("got %v", err)
+	if status.Code(err) != codes.Internal || caught != 1 {
+		t.Errorf("got %v, counted %d", err, caught)
 	}
 }
 
@@ -334,7 +335,8 @@ func BenchmarkJoin(b *testing.B) {
 	b.Run("join", func(b *testing.B) {
 		b.SetBytes(int64(size))
 		for b.Loop() {
-			join(frames)
+			data := join(frames)
+			data.Free()
 		}
 	})
 }

@@ -173,7 +173,10 @@ func (s *Store) commit(b *batch) {
 	if len(b.requests) == 0 {
 		return // its callers gave up
 	}
-	if err := s.write(b); err != nil {
+	began := time.Now()
+	err := s.write(b)
+	s.committed(len(b.requests), time.Since(began), err)
+	if err != nil {
 		for _, r := range b.requests {
 			r.recs, r.err = nil, unavailable(err)
 			r.answer()

@@ -18,6 +18,7 @@ type index struct {
 	free           []int32 // slots without a machine
 	oldest, newest int32   // the ends of the list
 	head           uint64  // the last revision given out
+	tally          tally
 }
 
 // slot is one machine's place. What rec and view point to is never changed.
@@ -35,6 +36,7 @@ const none int32 = -1
 func (x *index) init() {
 	x.ids = map[string]int32{}
 	x.oldest, x.newest = none, none
+	x.tally = tally{}
 }
 
 // reserve makes room for so many machines in an index without any.
@@ -108,6 +110,7 @@ func (x *index) put(id string, rec *machine.Record, view []byte) {
 	if ok && moved {
 		x.unlink(i)
 	}
+	x.tally.replace(s.rec, rec)
 	s.rec, s.view, s.revision, s.state = rec, view, rec.Revision, rec.State
 	x.ids[id] = i
 	if moved {
@@ -122,6 +125,7 @@ func (x *index) remove(id string) {
 	}
 	x.unlink(i)
 	delete(x.ids, id)
+	x.tally.replace(x.slots[i].rec, nil)
 	x.slots[i] = slot{}
 	x.free = append(x.free, i)
 }

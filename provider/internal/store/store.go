@@ -39,6 +39,10 @@ type Options struct {
 	View func(*machine.Record) []byte
 	// Log is told of what an operator should know; nil discards it.
 	Log *slog.Logger
+	// Committed is told of each batch: how many changes shared it, how long it took
+	// to make them durable, and why it failed. It is called by the committer and
+	// must not block; nil for nobody.
+	Committed func(changes int, took time.Duration, err error)
 	// Linger is how long a DoLater waits for a Do to ride with; 0 means
 	// DefaultLinger.
 	Linger time.Duration
@@ -57,6 +61,8 @@ type persister interface {
 	// copyTo writes a consistent copy; it may run beside the other methods.
 	copyTo(w io.Writer) error
 	folder() string
+	// mayHoldRemains says whether a copy has to leave out what was erased.
+	mayHoldRemains() bool
 }
 
 // errFull marks a failed write that certainly left the file as it was.
@@ -68,12 +74,14 @@ var ErrClosed = errors.New("the store is closed")
 // Store keeps the machine records. All methods may be called from many
 // goroutines at once.
 type Store struct {
-	view     func(*machine.Record) []byte
-	log      *slog.Logger
-	linger   time.Duration
-	disk     persister
-	instance [instanceBytes]byte
-	restored time.Time
+	view   func(*machine.Record) []byte
+	log    *slog.Logger
+	linger time.Duration
+	// committed is Options.Committed, or does nothing.
+	committed func(changes int, took time.Duration, err error)
+	disk      persister
+	instance  [instanceBytes]byte
+	restored  time.Time
 
 	index       index
 	generations generations
@@ -115,6 +123,9 @@ func Open(o Options) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	if s.committed = o.Committed; s.committed == nil {
+		s.committed = func(int, time.Duration, error) {}
+	}
 	if s.linger == 0 {
 		s.linger = DefaultLinger
 	}
@@ -138,6 +149,9 @@ func Open(o Options) (*Store, error) {
 		s.disk = f
 		if len(f.upgraded) > 0 {
 			s.log.Warn("state file upgraded; earlier releases read the copy that was kept", "versions", f.upgraded, "copy", o.Path+".v*")
+		}
+		if f.remains != nil {
+			s.log.Warn("remains of erased bootstrap blobs, which are sealed, could not be dropped from the state file; the next start tries again", "error", f.remains)
 		}
 		s.log.Info("state file loaded", "path", o.Path, "fresh", f.fresh, "machines", s.Size(),
 			"bytes", f.size(), "took", time.Since(begin).Round(time.Millisecond))

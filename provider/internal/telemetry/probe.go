@@ -13,13 +13,12 @@ import (
 // /healthz (the process answers) and /readyz (it may be given work). ready
 // returns the reasons for not being ready, none when it is; they are shown to
 // whoever asks and must not hold secrets. It is called from many goroutines.
-func NewHandler(reg *prometheus.Registry, ready func() []string) http.Handler {
+func NewHandler(reg prometheus.Gatherer, ready func() []string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
 		// A collector that fails costs its own metrics and not all of them.
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
-		Registry:            reg,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok\n")

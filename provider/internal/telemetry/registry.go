@@ -8,24 +8,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
+// Registry is where the metrics of one provider are registered, and read.
+// Registered names get the prefix of its cloud; what the Go runtime and the
+// process say of themselves keeps its usual name.
+type Registry struct {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
 // NewRegistry returns a registry of this process alone, with the collectors of
 // the Go runtime and of the process, and the build info metric. The default
 // registry of the client library is not used: anything a dependency registers
 // there stays out of sight.
-func NewRegistry(version string) *prometheus.Registry {
+func NewRegistry(cloud, version string) *Registry {
 	reg := prometheus.NewRegistry()
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        MetricBuildInfo,
-		Help:        "1, labelled with what was built.",
-		ConstLabels: prometheus.Labels{"version": version, "revision": revision(), "goversion": runtime.Version()},
-	})
-	info.Set(1)
-	reg.MustRegister(
-		info,
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return reg
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	own := prometheus.WrapRegistererWithPrefix(Prefix(cloud), reg)
+	info := MetricBuildInfo.GaugeVec()
+	info.WithLabelValues(version, revision(), runtime.Version()).Set(1)
+	own.MustRegister(info)
+	return &Registry{Registerer: own, Gatherer: reg}
 }
 
 // revision is the commit that the binary was built from, "" when the build did

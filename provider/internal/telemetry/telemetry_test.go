@@ -109,8 +109,8 @@ func TestTransport(t *testing.T) {
 			}
 			method, status, _ := strings.Cut(tt.want, " ")
 			text := scrape(t, reg)
-			want := fmt.Sprintf(`%s_count{cloud="scaleway",method=%q,route="/instance/v1/zones/{id}/servers",status=%q} 1`, MetricCloudRequests, method, status)
-			if !strings.Contains(text, want) || !strings.Contains(text, MetricCloudInFlight+`{cloud="scaleway"} 0`) {
+			want := fmt.Sprintf(`%s_count{method=%q,route="/instance/v1/zones/{id}/servers",status=%q} 1`, MetricCloudRequests.Name, method, status)
+			if !strings.Contains(text, want) || !strings.Contains(text, MetricCloudInFlight.Name+" 0") {
 				t.Errorf("no %s in\n%s", want, text)
 			}
 			if !strings.Contains(log.String(), "status="+status) {
@@ -123,7 +123,7 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-func scrape(t *testing.T, reg *prometheus.Registry) string {
+func scrape(t *testing.T, reg prometheus.Gatherer) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	NewHandler(reg, func() []string { return nil }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -134,8 +134,8 @@ func scrape(t *testing.T, reg *prometheus.Registry) string {
 }
 
 func TestRegistry(t *testing.T) {
-	text := scrape(t, NewRegistry("1.2.3"))
-	for _, want := range []string{MetricBuildInfo + "{goversion=", `version="1.2.3"} 1`, "go_goroutines ", "process_open_fds "} {
+	text := scrape(t, NewRegistry("scaleway", "1.2.3"))
+	for _, want := range []string{"bigfleet_scaleway_build_info{goversion=", `version="1.2.3"} 1`, "go_goroutines ", "process_open_fds "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s among the metrics", want)
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Transport measures and logs the calls that go through it. It never touches
@@ -24,26 +23,20 @@ type Transport struct {
 	inFlight prometheus.Gauge
 }
 
-// NewTransport wraps next for the calls to one cloud and registers its metrics
-// with reg; a cloud gets one transport a registry. Calls are logged at level
+// NewTransport wraps next for the calls to a cloud, which is named in the log,
+// and registers its metrics with reg; a registry has one transport. Calls are logged at level
 // debug.
 func NewTransport(next http.RoundTripper, cloud string, reg prometheus.Registerer, log *slog.Logger) *Transport {
-	with := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{LabelCloud: cloud}, reg))
-	return &Transport{
-		next:   next,
-		cloud:  cloud,
-		log:    log,
-		routes: newRoutes(),
-		duration: with.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    MetricCloudRequests,
-			Help:    "Time from sending a request to the cloud's API until the header of its answer.",
-			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-		}, []string{LabelMethod, LabelRoute, LabelStatus}),
-		inFlight: with.NewGauge(prometheus.GaugeOpts{
-			Name: MetricCloudInFlight,
-			Help: "Requests to the cloud's API that have no answer yet.",
-		}),
+	t := &Transport{
+		next:     next,
+		cloud:    cloud,
+		log:      log,
+		routes:   newRoutes(),
+		duration: MetricCloudRequests.HistogramVec(),
+		inFlight: MetricCloudInFlight.Gauge(),
 	}
+	reg.MustRegister(t.duration, t.inFlight)
+	return t
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -69,7 +69,7 @@ func newBudget(t *testing.T, rate float64, burst int) (*Transport, *api, *promet
 	t.Helper()
 	a := &api{began: time.Now()}
 	reg := prometheus.NewRegistry()
-	tr, err := New(Options{Next: a, Cloud: "scaleway", Rate: rate, Burst: burst, Reserve: 5 * time.Second, Metrics: reg})
+	tr, err := New(Options{Next: a, Rate: rate, Burst: burst, Reserve: 5 * time.Second, Metrics: reg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func call(ctx context.Context, tr http.RoundTripper, path string) error {
 }
 
 // values reads a metric: of its counters, gauges and histograms' counts, by the
-// value of the label; "" for a metric whose only label is the cloud.
+// value of the label; "" for a metric without one.
 func values(t *testing.T, reg *prometheus.Registry, name, label string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -205,10 +205,11 @@ func TestCallWithoutTimeIsNotSent(t *testing.T) {
 			metric, label string
 			want          map[string]float64
 		}{
-			{telemetry.MetricThrottled, telemetry.LabelReason, map[string]float64{byBudget: 2, byCloud: 0}},
-			{telemetry.MetricBudgetWait, telemetry.LabelPriority, map[string]float64{"background": 3, "teardown": 5}},
-			{telemetry.MetricBudgetRate, "", map[string]float64{"": 1}},
-			{telemetry.MetricBudgetTokens, "", map[string]float64{"": 0}},
+			{telemetry.MetricThrottled.Name, telemetry.LabelReason, map[string]float64{byBudget: 2, byCloud: 0}},
+			{telemetry.MetricBudgetWait.Name, telemetry.LabelPriority, map[string]float64{"background": 3, "teardown": 5}},
+			{telemetry.MetricBudgetRate.Name, "", map[string]float64{"": 1}},
+			{telemetry.MetricBudgetTokens.Name, "", map[string]float64{"": 0}},
+			{telemetry.MetricBudgetFull.Name, "", map[string]float64{"": 1}},
 		} {
 			if diff := cmp.Diff(tt.want, values(t, reg, tt.metric, tt.label), cmpopts.EquateApprox(0, .01)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.metric, diff)
@@ -275,7 +276,7 @@ func TestRefusalsSlowDown(t *testing.T) {
 		if rate, tokens := tr.limiter.levels(); rate != 16 || tokens != 16 {
 			t.Errorf("the rate is %v, %v tokens: it never recovered", rate, tokens)
 		}
-		if n := values(t, reg, telemetry.MetricThrottled, telemetry.LabelReason)[byCloud]; n != 8 {
+		if n := values(t, reg, telemetry.MetricThrottled.Name, telemetry.LabelReason)[byCloud]; n != 8 {
 			t.Errorf("%v refusals counted, want 8", n)
 		}
 	})

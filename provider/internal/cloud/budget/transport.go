@@ -16,8 +16,7 @@ import (
 
 // Options are what a Transport is made of. All fields are required.
 type Options struct {
-	Next  http.RoundTripper
-	Cloud string // the label of its metrics
+	Next http.RoundTripper
 	// Rate is how many calls a second may be sent in the long run, Burst how many
 	// at once after a quiet time.
 	Rate  float64
@@ -45,7 +44,7 @@ const (
 	byBudget = "budget" // not sent
 )
 
-// New makes a Transport and registers its metrics; a cloud gets one a registry.
+// New makes a Transport and registers its metrics; a registry has one.
 func New(o Options) (*Transport, error) {
 	var faults []error
 	if !(o.Rate > 0) {
@@ -59,24 +58,15 @@ func New(o Options) (*Transport, error) {
 	}
 	t := &Transport{
 		next: o.Next, limiter: newLimiter(o.Rate, o.Burst), reserve: o.Reserve,
-		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: telemetry.MetricBudgetWait, Help: "How long calls to the cloud's API waited before they were sent.",
-			Buckets: []float64{.001, .1, .5, 1, 2.5, 5, 10, 20},
-		}, []string{telemetry.LabelPriority}),
-		throttled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: telemetry.MetricThrottled, Help: "Calls that the cloud refused for too many (cloud), or that were not sent since their turn would have come too late (budget).",
-		}, []string{telemetry.LabelReason}),
+		waits: telemetry.MetricBudgetWait.HistogramVec(), throttled: telemetry.MetricThrottled.CounterVec(),
 	}
-	level := func(name, help string, read func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
-	}
-	reg := prometheus.WrapRegistererWith(prometheus.Labels{telemetry.LabelCloud: o.Cloud}, o.Metrics)
 	for _, c := range []prometheus.Collector{
 		t.waits, t.throttled,
-		level(telemetry.MetricBudgetRate, "Calls a second that may be sent now.", func() float64 { rate, _ := t.limiter.levels(); return rate }),
-		level(telemetry.MetricBudgetTokens, "Calls that may be sent at once now.", func() float64 { _, tokens := t.limiter.levels(); return tokens }),
+		telemetry.MetricBudgetFull.GaugeFunc(func() float64 { return o.Rate }),
+		telemetry.MetricBudgetRate.GaugeFunc(func() float64 { rate, _ := t.limiter.levels(); return rate }),
+		telemetry.MetricBudgetTokens.GaugeFunc(func() float64 { _, tokens := t.limiter.levels(); return tokens }),
 	} {
-		if err := reg.Register(c); err != nil {
+		if err := o.Metrics.Register(c); err != nil {
 			return nil, err
 		}
 	}
