@@ -101,7 +101,7 @@ func TestPodIsConfined(t *testing.T) {
 				}
 			}
 			for _, m := range c.VolumeMounts {
-				if m.Name != "state" && !m.ReadOnly {
+				if m.Name != "state" && m.Name != "run" && !m.ReadOnly {
 					t.Errorf("mount %s is writable", m.MountPath)
 				}
 			}
@@ -263,7 +263,7 @@ func TestChartAndProgramAgreeOnOfferings(t *testing.T) {
 			set = "offerings[0]." + field + ".a=b"
 		case "root_volume":
 			set = "offerings[0].root_volume.type=sbs"
-		case "private_network_ids", "tags":
+		case "private_network_ids", "servers", "tags":
 			set = "offerings[0]." + field + "[0]=b"
 		case "commercial_type":
 			set += "DEV1-S"

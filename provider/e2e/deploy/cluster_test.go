@@ -84,6 +84,21 @@ func TestReleaseLifecycle(t *testing.T) {
 		t.Error("a rotated key does not roll the pod")
 	}
 
+	// A certificate that does: the process follows it by itself (tls.reload).
+	certificates, _ := get[corev1.Secret](t, c, secretsPath+"/bigfleet-scaleway-tls")
+	certificate, key := selfSigned(t, "other.example")
+	certificates.Data["tls.crt"], certificates.Data["tls.key"] = []byte(certificate), []byte(key)
+	c.replace(t, secretsPath+"/"+certificates.Name, &certificates)
+	upgrade()
+	if same := deployment(); same.Generation != third.Generation {
+		t.Error("a certificate that the process follows by itself rolls the pod")
+	}
+	upgrade("--set", "tls.reload=false")
+	if once := deployment(); digest(once) == digest(third) {
+		t.Error("a certificate that is read once does not count")
+	}
+	upgrade()
+
 	// One that loses what the pod needs: told before anything is changed.
 	delete(secret.Data, "SCW_ACCESS_KEY")
 	secret.ResourceVersion = ""

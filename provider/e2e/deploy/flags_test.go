@@ -130,7 +130,7 @@ func layOut(t *testing.T, o objects) []string {
 		t.Setenv(e.Name, value)
 	}
 	args := slices.Clone(c.Args)
-	moved := regexp.MustCompile(`=(/(etc|var|usr)/)`)
+	moved := regexp.MustCompile(`=(/(etc|run|usr|var)/)`)
 	for i := range args {
 		args[i] = moved.ReplaceAllString(args[i], "="+root+"$1")
 	}

@@ -3,6 +3,7 @@
 {{- define "bigfleet.args" -}}
 {{- $v := .Values -}}
 {{- $args := list (printf "--provider=%s" $v.provider) (printf "--addr=%s" $v.addr) (printf "--metrics-addr=%s" $v.metrics.addr) "--state=/var/lib/bigfleet/state.db" -}}
+{{- if $v.adminSocket }}{{ $args = append $args "--admin-socket=/run/bigfleet/admin/socket" }}{{ end -}}
 {{- if $v.offerings -}}
   {{- $args = append $args "--offerings=/etc/bigfleet/files/offerings.json" -}}
 {{- else -}}
@@ -40,6 +41,7 @@
   {{- $args = concat $args (list "--tls-cert=/etc/bigfleet/tls/tls.crt" "--tls-key=/etc/bigfleet/tls/tls.key") -}}
   {{- if $v.tls.mutual }}{{ $args = append $args "--tls-ca=/etc/bigfleet/tls/ca.crt" }}{{ end -}}
 {{- end -}}
+{{- if $v.tls.reload }}{{ $args = append $args "--tls-reload" }}{{ end -}}
 {{- if $v.tls.requireShardIdentity }}{{ $args = append $args "--require-shard-identity" }}{{ end -}}
 {{- if $v.requireFence }}{{ $args = append $args "--require-fence" }}{{ end -}}
 {{- $args = concat $args (list (printf "--reflection=%t" $v.reflection) (printf "--log-format=%s" $v.log.format) (printf "--log-level=%s" $v.log.level)) -}}
@@ -61,6 +63,12 @@
 - name: BIGFLEET_BOOTSTRAP_SECRET
   valueFrom:
     secretKeyRef: {name: {{ .name | quote }}, key: {{ first .keys | quote }}}
+  {{- $name := .name }}
+  {{- range rest .keys }}
+- name: BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS
+  valueFrom:
+    secretKeyRef: {name: {{ $name | quote }}, key: {{ . | quote }}}
+  {{- end }}
   {{- end -}}
 {{- end -}}
 {{- with $v.extraEnv }}

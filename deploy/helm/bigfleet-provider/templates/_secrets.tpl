@@ -24,7 +24,9 @@
   {{- end -}}
   {{- with .Values.bootstrap.secret -}}
     {{- if .secretName -}}
-      {{- $all = append $all (dict "value" "bootstrap.secret.secretName" "name" .secretName "keys" (list .secretKey)) -}}
+      {{- $keys := list .secretKey -}}
+      {{- with .previousSecretKey }}{{ $keys = append $keys . }}{{ end -}}
+      {{- $all = append $all (dict "value" "bootstrap.secret.secretName" "name" .secretName "keys" $keys) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -38,12 +40,21 @@
 {{- $all | toJson -}}
 {{- end }}
 
-{{/* A digest of what the Secrets hold now: nothing where they cannot be read, as
+{{/* Those of them that are read once, at start. */}}
+{{- define "bigfleet.secretsReadOnce" -}}
+{{- $once := list -}}
+{{- range include "bigfleet.secrets" . | fromJsonArray -}}
+  {{- if not (and $.Values.tls.reload (has "tls.crt" .keys)) }}{{ $once = append $once . }}{{ end -}}
+{{- end -}}
+{{- $once | toJson -}}
+{{- end }}
+
+{{/* A digest of what the Secrets that are read once hold now: nothing where they cannot be read, as
      in helm template. Their content has far too much entropy to be guessed from it. */}}
 {{- define "bigfleet.secretsDigest" -}}
 {{- if .Values.rotation.lookup -}}
   {{- $found := list -}}
-  {{- range include "bigfleet.secrets" . | fromJsonArray -}}
+  {{- range include "bigfleet.secretsReadOnce" . | fromJsonArray -}}
     {{- with lookup "v1" "Secret" $.Release.Namespace .name -}}
       {{- $found = append $found (dict "name" .metadata.name "data" .data) -}}
     {{- end -}}
@@ -73,9 +84,9 @@
 {{- join "\n" $faults -}}
 {{- end }}
 
-{{/* Names of the Secrets, each once. */}}
+{{/* Names of the Secrets that are read once, each once. */}}
 {{- define "bigfleet.secretNames" -}}
 {{- $names := list -}}
-{{- range include "bigfleet.secrets" . | fromJsonArray }}{{ $names = append $names .name }}{{ end -}}
+{{- range include "bigfleet.secretsReadOnce" . | fromJsonArray }}{{ $names = append $names .name }}{{ end -}}
 {{- $names | uniq | sortAlpha | join "," -}}
 {{- end }}
