@@ -1,16 +1,20 @@
 package provider
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/scaleway/scaleway-sdk-go/scw"
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/cloud/budget"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
+	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 	"bigfleet-providers/provider/internal/cloud/scaleway/instances"
 	"bigfleet-providers/provider/internal/telemetry"
 )
@@ -30,6 +34,16 @@ type backend struct {
 	catalog cloud.Catalog
 	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
 	prober  cloud.Prober
+	keeper  cloud.Keeper // nil where what a failure leaves is removed
+	adopter adopter      // nil where no server can be given by hand
+	// startable is an error when nothing could ever be made; nil asks nobody.
+	startable func(ctx context.Context) error
+}
+
+// adopter makes servers that were made by hand machines', see
+// elasticmetal.Cloud.Adopt.
+type adopter interface {
+	Adopt(ctx context.Context, serverID, commercialType, machineID string, mine func(machineID string) bool) error
 }
 
 // openScaleway makes the Scaleway adapter, against the real API or, by the same
@@ -60,6 +74,9 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Substrate == SubstrateElasticMetal {
+		return openMetal(cfg, client, cc.ProjectID, timing, log)
+	}
 	c, err := instances.New(instances.Config{
 		Client: client, Zone: cfg.Zone, ProjectID: cc.ProjectID, Provider: cfg.Provider,
 		Image: cfg.Image, NoPublicIP: cfg.NoPublicIP, Timing: timing, Log: log,
@@ -68,6 +85,30 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 		return nil, fmt.Errorf("scaleway instances: %w", err)
 	}
 	return &backend{cloud: c, deleter: c, sweeper: c, catalog: c, fitter: c, prober: c}, nil
+}
+
+// openMetal makes the adapter of Elastic Metal. It has no deleter: physical
+// servers are given back by people only.
+func openMetal(cfg *Config, client *scw.Client, project string, timing instances.Timing, log *slog.Logger) (*backend, error) {
+	c, err := elasticmetal.New(elasticmetal.Config{
+		Client: client, Zone: cfg.Zone, ProjectID: project, Provider: cfg.Provider,
+		System: cfg.Image, SSHKeys: cfg.sshKeys(), Log: log,
+		Timing: elasticmetal.Timing{Poll: timing.Poll, Settle: timing.Settle},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("elastic metal: %w", err)
+	}
+	startable := func(ctx context.Context) error {
+		asking, cancel := context.WithTimeout(ctx, accessDeadline)
+		defer cancel()
+		err := c.CheckSystem(asking)
+		if err == nil || errors.Is(err, cloud.ErrInvalid) {
+			return err
+		}
+		log.Warn("the systems that can be installed could not be read; starting all the same", telemetry.KeyError, err.Error())
+		return nil
+	}
+	return &backend{cloud: c, catalog: c, fitter: c, prober: c, keeper: c, adopter: c, startable: startable}, nil
 }
 
 // credentials is how the configuration says to reach the API.

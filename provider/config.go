@@ -44,6 +44,7 @@ type Config struct {
 	ProjectID    string
 	APIURL       string
 	Image        string
+	SSHKeys      string
 	NoPublicIP   bool
 	BaseUserData string
 
@@ -132,6 +133,30 @@ var environment = []struct {
 // defaultZone is used when neither --zone nor SCW_DEFAULT_ZONE is set.
 const defaultZone = "fr-par-1"
 
+// What elastic-metal has other defaults for. An install takes minutes, and has
+// been seen to take an hour.
+const (
+	defaultSystem      = "Ubuntu 24.04"
+	metalCreateTimeout = 2 * time.Hour
+	metalPoll          = 15 * time.Second
+)
+
+// metalDefaults replaces what the operator left to the program.
+func (c *Config) metalDefaults() {
+	if c.Substrate != SubstrateElasticMetal {
+		return
+	}
+	if !c.set["image"] {
+		c.Image = defaultSystem
+	}
+	if !c.set["create-timeout"] {
+		c.CreateTimeout = metalCreateTimeout
+	}
+	if !c.set["poll-interval"] {
+		c.PollInterval = metalPoll
+	}
+}
+
 // flags declares every flag with its default.
 func (c *Config) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("scaleway", pflag.ContinueOnError)
@@ -139,7 +164,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.Addr, "addr", ":9000", "`address` of the gRPC port: CapacityProvider, health and reflection")
 	f.StringVar(&c.Provider, "provider", "scaleway", "this provider's `name`: in HostRef, in machine ids and in the owner tag of its servers; one per process and project")
 	f.StringVar(&c.Zone, "zone", "", "Scaleway `zone` this process serves (env SCW_DEFAULT_ZONE; default "+defaultZone+")")
-	f.StringVar(&c.Substrate, "substrate", SubstrateInstances, "what to sell: `instances`")
+	f.StringVar(&c.Substrate, "substrate", SubstrateInstances, "what to sell: `instances` or elastic-metal")
 	f.StringVar(&c.Backend, "scaleway-backend", backendAuto, "scaleway, fake or `auto`: auto is scaleway and needs credentials; it never becomes fake by itself")
 	f.BoolVar(&c.UseFake, "use-fake-backend", false, "run a fake Scaleway inside this process, on loopback: for trials and tests, makes no real server")
 	f.StringVar(&c.Offerings, "offerings", "", "`file` with the offerings (JSON array); without it a built-in mix shares --seed-count")
@@ -151,7 +176,8 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.SecretKey, "secret-key", "", "Scaleway secret `key`; better not on the command line, where others see it (env SCW_SECRET_KEY, SCW_SECRET_KEY_FILE)")
 	f.StringVar(&c.ProjectID, "project-id", "", "Scaleway project `id` (env SCW_DEFAULT_PROJECT_ID)")
 	f.StringVar(&c.APIURL, "api-url", "", "base `URL` of the Scaleway API (env SCW_API_URL; default: the public API)")
-	f.StringVar(&c.Image, "image", "ubuntu_jammy", "`image` of new servers: a marketplace label or a UUID")
+	f.StringVar(&c.Image, "image", "ubuntu_jammy", "`image` of new servers: a marketplace label or a UUID; of elastic-metal a system's name and version, or id (default "+defaultSystem+")")
+	f.StringVar(&c.SSHKeys, "ssh-keys", "", "`ids` of IAM SSH keys, comma-separated, that installs of elastic-metal put on servers (default: all of the project)")
 	f.BoolVar(&c.NoPublicIP, "no-public-ip", false, "ask for servers without a public IPv4; their first boot is minutes slower")
 	f.StringVar(&c.BaseUserData, "base-user-data", "", "`file` with your own cloud-init user data, merged with ours")
 
@@ -177,7 +203,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.BoolVar(&c.Reflection, "reflection", true, "serve gRPC reflection")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", ":9090", "`address` of /metrics, /healthz and /readyz; empty turns it off")
 
-	f.DurationVar(&c.PollInterval, "poll-interval", 5*time.Second, "how often a server is read while something is awaited of it")
+	f.DurationVar(&c.PollInterval, "poll-interval", 5*time.Second, "how often a server is read while something is awaited of it (default of elastic-metal: "+metalPoll.String()+")")
 	f.DurationVar(&c.SettleWindow, "settle-window", 150*time.Second, "how long after an order without an answer its server may still turn up; a shorter one risks a second server")
 
 	f.Float64Var(&c.APIRate, "api-rate", 10, "`number` of API calls a second that this process may send in the long run; the fake backend is limited only if this is given")
@@ -191,7 +217,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.DurationVar(&c.TypePause, "type-pause", 30*time.Second, "how long a type is not ordered after Scaleway refused it for want of stock or quota; doubles with each refusal in a row")
 	f.DurationVar(&c.TypePauseMax, "type-pause-max", 15*time.Minute, "the longest such pause")
 	f.IntVar(&c.MaxParallelCreates, "max-parallel-creates", 256, "`number` of Creates under way at a time, from the order to the agent's first contact; later ones wait, and their deadline runs")
-	f.DurationVar(&c.CreateTimeout, "create-timeout", 30*time.Minute, "deadline of a Create, up to the agent's first contact")
+	f.DurationVar(&c.CreateTimeout, "create-timeout", 30*time.Minute, "deadline of a Create, up to the agent's first contact (default of elastic-metal: "+metalCreateTimeout.String()+")")
 	f.DurationVar(&c.ConfigureTimeout, "configure-timeout", 15*time.Minute, "deadline of a Configure")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 15*time.Minute, "deadline of a Drain, on top of its grace period")
 	f.DurationVar(&c.DeleteTimeout, "delete-timeout", 20*time.Minute, "deadline of a Delete")
@@ -243,6 +269,7 @@ func Load(args []string, lookup func(string) (string, bool)) (*Config, error) {
 	if c.Backend == backendFake {
 		c.UseFake = true
 	}
+	c.metalDefaults()
 	return c, errors.Join(errs...)
 }
 

@@ -110,7 +110,7 @@ func openFakeWorld(ctx context.Context, cfg *Config, log *slog.Logger) (w *fakeW
 		return w, fmt.Errorf("fake backend: %w", err)
 	}
 	quiet := slog.New(levelled{log.With("part", "fakecloud").Handler(), slog.LevelWarn})
-	w.cloud = fakecloud.New(fakecloud.Options{Log: quiet, Scale: cfg.FakeScale, Hosts: hosts})
+	w.cloud = fakecloud.New(fakecloud.Options{Log: quiet, Scale: cfg.FakeScale, Hosts: hosts, SSHKeys: []string{fakecloud.SampleSSHKey}})
 	ln, err := listen(ctx, "use-fake-backend", "127.0.0.1:0")
 	if err != nil {
 		return w, err
@@ -199,6 +199,9 @@ func (w *fakeWorld) meet(channel net.Addr) (string, error) {
 // restore makes the servers of the state's machines again, under their ids, and
 // boots their hosts.
 func (w *fakeWorld) restore(cfg *Config, st *store.Store, userData func(machineID string) ([]byte, error)) error {
+	if cfg.Substrate == SubstrateElasticMetal {
+		return w.restoreMetal(cfg, st, userData)
+	}
 	var errs []error
 	st.Records(func(rec machine.Record) bool {
 		ref, cluster := rec.Host.Ref, ""

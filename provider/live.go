@@ -51,9 +51,17 @@ func checkLive(ctx context.Context, cfg *Config, version string, w io.Writer) (f
 	if err != nil {
 		return false, err
 	}
-	wanted := make([]cloud.Wanted, len(offerings))
+	var wanted []cloud.Wanted
 	for i, o := range offerings {
-		wanted[i] = cloud.Wanted{At: fmt.Sprintf("offerings[%d]", i), Type: o.CommercialType, Count: o.Count, Options: o.Options}
+		w := cloud.Wanted{At: fmt.Sprintf("offerings[%d]", i), Type: o.CommercialType, Count: o.Count, Options: o.Options}
+		if len(o.Servers) == 0 {
+			wanted = append(wanted, w)
+		}
+		for j, id := range o.Servers {
+			given := w
+			given.At, given.Count, given.Options.Server = fmt.Sprintf("offerings[%d].servers[%d]", i, j), 1, id
+			wanted = append(wanted, given)
+		}
 	}
 	for _, words := range cfg.reachWarnings(offerings) {
 		findings = append(findings, cloud.Finding{Verdict: cloud.Doubt, What: "reach", Text: words})

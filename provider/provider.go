@@ -24,6 +24,7 @@ import (
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/offering"
 	"bigfleet-providers/provider/internal/rpc"
 	"bigfleet-providers/provider/internal/store"
 	"bigfleet-providers/provider/internal/telemetry"
@@ -107,6 +108,11 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			return errors.Join(err, front.listener.Close())
 		}
 	}
+	if back.startable != nil {
+		if err := back.startable(ctx); err != nil {
+			return errors.Join(fmt.Errorf("--image: %w", err), front.listener.Close())
+		}
+	}
 	params := front.params
 	userData := func(id string) ([]byte, error) {
 		p := params
@@ -125,8 +131,8 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		}
 	}
 	o := lifecycle.Options{
-		Store: st, Cloud: back.cloud, Deleter: back.deleter, Sweeper: back.sweeper, Delivery: ch,
-		Provider: cfg.Provider, UserData: userData,
+		Store: st, Cloud: back.cloud, Deleter: back.deleter, Sweeper: back.sweeper, Keeper: back.keeper, Delivery: ch,
+		Provider: cfg.Provider, UserData: userData, Capacity: offering.Capacity(cfg.Substrate),
 		NewID: uuid.NewString,
 		Timeouts: lifecycle.Timeouts{
 			Create: cfg.CreateTimeout, Configure: cfg.ConfigureTimeout,
@@ -161,7 +167,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		o.Pace.CallsFirst = true
 	}
 	engine := lifecycle.New(o)
-	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, engine: engine, metrics: m, log: log}
+	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, adopter: back.adopter, engine: engine, metrics: m, log: log}
 	if err := slots.seed(ctx, true); err != nil {
 		return errors.Join(err, front.listener.Close())
 	}

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -20,6 +21,7 @@ type slotSource struct {
 	cfg     *Config
 	catalog cloud.Catalog
 	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
+	adopter adopter      // nil where no server can be given by hand
 	engine  *lifecycle.Engine
 	metrics *metrics
 	log     *slog.Logger
@@ -56,6 +58,9 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 		if types, err = s.catalog.Recorded(); err != nil {
 			return err
 		}
+		if len(types) == 0 {
+			return nil // there is no record of this substrate
+		}
 		seed = s.engine.SeedMissing
 	}
 	slots, problems := offering.Slots(s.cfg.Provider, offerings, types, s.cfg.EURUSD, func(o offering.Offering) error {
@@ -64,6 +69,8 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 		}
 		return s.fitter.Fit(reading, o.CommercialType, o.Options)
 	})
+	slots, refused := s.adopt(ctx, slots)
+	problems = append(problems, refused...)
 	for _, p := range problems {
 		level := slog.LevelError
 		if p.LeftOut == 0 {
@@ -80,6 +87,36 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 		byID[slot.ID] = slot.Offer
 	}
 	return seed(ctx, byID)
+}
+
+// adopt has the servers that were given by hand made their slots' machines. A
+// slot whose server cannot be is left out; one whose server could not be asked
+// about stays, and its Create says more.
+func (s *slotSource) adopt(ctx context.Context, slots []offering.Slot) (kept []offering.Slot, problems []offering.Problem) {
+	for _, slot := range slots {
+		if slot.Server == "" || s.adopter == nil {
+			kept = append(kept, slot)
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, accessDeadline)
+		err := s.adopter.Adopt(asking, slot.Server, slot.Offer.InstanceType, slot.ID, func(id string) bool {
+			lineage, _ := machine.Lineage(id)
+			return lineage == slot.ID
+		})
+		cancel()
+		if err == nil {
+			kept = append(kept, slot)
+			continue
+		}
+		p := offering.Problem{CommercialType: slot.Offer.InstanceType, Reason: err.Error()}
+		if errors.Is(err, cloud.ErrInvalid) {
+			p.LeftOut = 1
+		} else {
+			kept = append(kept, slot)
+		}
+		problems = append(problems, p)
+	}
+	return kept, problems
 }
 
 // offerings reads the offerings file, or shares --seed-count without one.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 )
 
 // architectures are Debian's names of what the clouds sell.
@@ -30,6 +31,9 @@ func (c *Config) userDataParams() (cloudinit.Params, error) {
 		Endpoint: c.Bootstrap.Endpoint,
 		Install:  cloudinit.Install(c.Bootstrap.AgentInstall),
 		Limit:    cloudinit.ScalewayLimit,
+	}
+	if c.Substrate == SubstrateElasticMetal {
+		p.Limit = elasticmetal.MaxUserDataBytes
 	}
 	if c.UseFake && !c.set["agent-install"] {
 		p.Install = cloudinit.InstallImage // a fake host has no package manager

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -70,7 +71,7 @@ func (c *Config) Validate() error {
 	if !zoneName.MatchString(c.Zone) {
 		fault("--zone: %q is not a zone, such as fr-par-1", c.Zone)
 	}
-	c.oneOf(&errs, "substrate", c.Substrate, SubstrateInstances)
+	c.oneOf(&errs, "substrate", c.Substrate, SubstrateInstances, SubstrateElasticMetal)
 	c.oneOf(&errs, "scaleway-backend", c.Backend, backendReal, backendFake, backendAuto)
 	c.oneOf(&errs, "fake-hosts", c.FakeHosts, string(host.InProc), string(host.Process), string(host.None))
 	if c.UseFake && c.Backend == backendReal {
@@ -96,6 +97,11 @@ func (c *Config) Validate() error {
 	}
 	if c.Image == "" {
 		fault("--image: missing")
+	}
+	if c.Substrate == SubstrateElasticMetal {
+		errs = append(errs, c.validateMetal())
+	} else if c.SSHKeys != "" {
+		fault("--ssh-keys: only with --substrate=%s; Instances get the project's keys from Scaleway", SubstrateElasticMetal)
 	}
 	if !(c.EURUSD > 0) || math.IsInf(c.EURUSD, 0) {
 		fault("--eur-usd: %v, want a finite number above 0", c.EURUSD)
@@ -134,11 +140,25 @@ func (c *Config) oneOf(errs *[]error, flag, value string, allowed ...string) {
 	if slices.Contains(allowed, value) {
 		return
 	}
-	if flag == "substrate" && value == SubstrateElasticMetal {
-		*errs = append(*errs, fmt.Errorf("--substrate: %s is not part of this version; want %s", value, SubstrateInstances))
-		return
-	}
 	*errs = append(*errs, fmt.Errorf("--%s: %q is unknown, want one of %q", flag, value, allowed))
+}
+
+func (c *Config) validateMetal() error {
+	var errs []error
+	for _, id := range c.sshKeys() {
+		if !uuidForm.MatchString(id) {
+			errs = append(errs, fmt.Errorf("--ssh-keys: %q is not the id of an IAM SSH key, a UUID", id))
+		}
+	}
+	if c.NoPublicIP {
+		errs = append(errs, fmt.Errorf("--no-public-ip: not with --substrate=%s, whose servers come with an address", SubstrateElasticMetal))
+	}
+	return errors.Join(errs...)
+}
+
+// sshKeys are the ids in --ssh-keys.
+func (c *Config) sshKeys() []string {
+	return strings.FieldsFunc(c.SSHKeys, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // validateCredentials: without credentials and without the fake there is

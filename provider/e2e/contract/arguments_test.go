@@ -78,7 +78,7 @@ func TestArguments(t *testing.T) {
 		s.must(create, id, token{run, 1, sequence.Add(1)})
 		s.refusesArguments(t, id)
 		// A refused argument does not use up the token, else this is stale.
-		s.must(del, id, token{run, 1, sequence.Add(1)})
+		s.must(configure, id, token{run, 1, sequence.Add(1)})
 	})
 	t.Run("too large for gRPC", func(t *testing.T) {
 		s := s.in(t)

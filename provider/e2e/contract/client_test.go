@@ -39,6 +39,15 @@ const (
 // kinds are the mutating calls, in the order of a machine's life.
 var kinds = []kind{create, configure, drain, del}
 
+// possible are the kinds that the server carries out. A substrate that gives
+// nothing back answers UNIMPLEMENTED to every Delete.
+func possible() []kind {
+	if keeps() {
+		return kinds[:del]
+	}
+	return kinds
+}
+
 // edges are the transitions that the calls start.
 var edges = [...]struct {
 	name             string
@@ -211,6 +220,14 @@ func (s *server) await(id string, want pb.MachineState) *pb.Machine {
 		s.t.Fatalf("%s is %s (%s), want %s", id, m.GetState(), m.GetLastError(), want)
 	}
 	return m
+}
+
+// wantKept expects a Delete to be unknown to the server, and to touch nothing.
+func (s *server) wantKept(id string, tok token) {
+	s.t.Helper()
+	s.unchanged("Delete", func() {
+		wantCode(s.t, "Delete where nothing is given back", s.try(del, id, tok).err, codes.Unimplemented)
+	})
 }
 
 // unchanged runs a call and fails if it moved anything that List shows.

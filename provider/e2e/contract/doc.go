@@ -6,5 +6,8 @@
 //	go test -c -o contract ./provider/e2e/contract
 //	./contract -test.v -target host:port
 //
+// With -substrate elastic-metal the provider that is started sells dedicated
+// servers, which it never gives back: the rules of Delete are others then.
+//
 // CONTRIBUTING.md tells what its flags do to the server.
 package contract

@@ -20,7 +20,7 @@ func TestFence(t *testing.T) {
 
 	t.Run("comes before not-found, and keeps marks of unknown ids", func(t *testing.T) {
 		s := s.in(t)
-		for _, kind := range kinds {
+		for _, kind := range possible() {
 			id, shard := fmt.Sprintf("%s-nobody-%s", run, kind), shard("unknown")
 			wantCode(t, kind.String(), s.try(kind, id, token{shard, 1, 5}).err, codes.NotFound, id)
 			wantCode(t, kind.String()+" again", s.try(kind, id, token{shard, 1, 5}).err, codes.FailedPrecondition)
@@ -85,7 +85,7 @@ func TestFence(t *testing.T) {
 		s, shard := s.in(t), shard("unchanged")
 		id := s.lease(1)[0]
 		s.must(create, id, token{shard, 2, 2})
-		for _, kind := range kinds {
+		for _, kind := range possible() {
 			s.unchanged(kind.String(), func() {
 				wantCode(t, kind.String(), s.try(kind, id, token{shard, 2, 1}).err, codes.FailedPrecondition)
 			})
@@ -118,9 +118,25 @@ func TestFence(t *testing.T) {
 		s := s.in(t)
 		id := s.lease(1)[0]
 		s.must(create, id, token{})
-		s.must(del, id, token{})
+		if !keeps() {
+			s.must(del, id, token{})
+		}
+	})
+	t.Run("is not asked where there is no Delete", func(t *testing.T) {
+		if !keeps() {
+			t.Skip("the server carries Deletes out")
+		}
+		s, shard := s.in(t), shard("kept")
+		id := s.lease(1)[0]
+		s.wantKept(id, token{shard, 5, 5})
+		s.must(create, id, token{shard, 5, 5}) // the token was not used up
+		s.wantKept(id, token{shard, 5, 4})
+		s.wantKept(run+"-kept", token{shard, 5, 5}) // whatever the id
 	})
 	t.Run("marks outlive the machine's life", func(t *testing.T) {
+		if keeps() {
+			t.Skip("a machine has one life")
+		}
 		s, shard := s.in(t), shard("lives")
 		id := s.lease(1)[0]
 		s.must(create, id, token{shard, 1, 10})

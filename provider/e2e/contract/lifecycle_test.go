@@ -106,6 +106,9 @@ func (s *server) wholeLife(id, shard string) error {
 	}
 	bind := call{kind: configure, cluster: "cluster-" + id, metadata: metadata}
 	for _, c := range []call{{kind: create}, bind, {kind: drain, grace: 1}, {kind: del}} {
+		if c.kind == del && keeps() {
+			break // it is free for another binding
+		}
 		a, err := step(c)
 		if err == nil && (c.kind == configure || c.kind == drain) {
 			err = bound(a.machine, "ack of "+c.kind.String())

@@ -23,6 +23,7 @@ var (
 	machines    = flag.Int("machines", 12, "how many SPECULATIVE machines of the target may be used, the cheapest first")
 	destructive = flag.Bool("destructive", false, "also send the target calls that it should accept: they create, bind, drain and delete its machines")
 	settle      = flag.Duration("settle", 30*time.Second, "how long one transition may take")
+	substrate   = flag.String("substrate", "instances", "what the provider that is started sells: instances or elastic-metal; not with -target")
 	blobFile    = flag.String("blob", "", "file with a bootstrap blob that lets the target's hosts join; empty: a script that does nothing")
 )
 
@@ -96,6 +97,12 @@ func checkFlags() error {
 	}
 	if *tlsCA == "" && *tlsCert+*tlsName != "" {
 		errs = append(errs, errors.New("-tls-ca: missing; without it the target is dialled without TLS"))
+	}
+	if *substrate != "instances" && *substrate != metal {
+		errs = append(errs, fmt.Errorf("-substrate: %q, want instances or %s", *substrate, metal))
+	}
+	if *target != "" && *substrate != "instances" {
+		errs = append(errs, errors.New("-substrate: not with -target, which knows itself"))
 	}
 	if *machines < 1 {
 		errs = append(errs, fmt.Errorf("-machines: %d, want at least 1", *machines))

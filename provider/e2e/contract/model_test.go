@@ -21,6 +21,7 @@ type life struct {
 	ops      [4]string // of this life, by kind
 	used     string    // all operation ids so far, each between bars
 	marks    [3]mark   // of the shards, by their number
+	kept     bool      // there is no Delete
 }
 
 // anything stands for an operation of which the model knows that it exists, but
@@ -31,6 +32,14 @@ const anything = "*"
 // and remember it.
 func newborn() []life {
 	return []life{{state: speculative}, {state: speculative, ops: [4]string{del: anything}}}
+}
+
+// unborn is the same of a machine of the server under test.
+func unborn() []life {
+	if keeps() {
+		return []life{{state: speculative, kept: true}}
+	}
+	return newborn()
 }
 
 func pack(metadata map[string]string) string {
@@ -71,6 +80,8 @@ func (l life) after(e event) (life, error) {
 		return l, l.shows(e.answer.machine)
 	case e.invalid:
 		return l, e.answer.hasCode(codes.InvalidArgument)
+	case l.kept && e.call.kind == del:
+		return l, e.answer.hasCode(codes.Unimplemented)
 	}
 	if e.shard >= 0 {
 		if !l.marks[e.shard].admits(e.call.token) {

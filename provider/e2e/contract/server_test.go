@@ -67,7 +67,23 @@ func open(t *testing.T, atLeast int) *server {
 		return &server{CapacityProviderClient: pb.NewCapacityProviderClient(shared.conn), t: t, test: t, conn: shared.conn}
 	}
 	t.Parallel()
-	return start(t, "--use-fake-backend", "--provider=certify", fmt.Sprintf("--seed-count=%d", max(16, atLeast)))
+	return start(t, flags(atLeast)...)
+}
+
+// metal is the substrate that gives nothing back.
+const metal = "elastic-metal"
+
+// keeps says that a machine which was created stays: there is no Delete.
+func keeps() bool { return *substrate == metal }
+
+// flags are those of a provider with so many machines at least. Where none comes
+// back, each run of a property uses others. An install takes minutes; scaled as
+// all else, the fake would spend the test on it.
+func flags(atLeast int) []string {
+	if keeps() {
+		return []string{"--use-fake-backend", "--provider=certify", "--substrate=" + metal, "--fake-scale=0.0005", fmt.Sprintf("--seed-count=%d", max(400, atLeast))}
+	}
+	return []string{"--use-fake-backend", "--provider=certify", fmt.Sprintf("--seed-count=%d", max(16, atLeast))}
 }
 
 // openKept gives a test a server that can be restarted, or skips it.
@@ -77,7 +93,7 @@ func openKept(t *testing.T, atLeast int) *server {
 		t.Skip("needs the server's process, to restart it: only without -target")
 	}
 	t.Parallel()
-	return start(t, "--use-fake-backend", "--provider=certify", fmt.Sprintf("--seed-count=%d", max(16, atLeast)), "--state="+filepath.Join(t.TempDir(), "state.db"))
+	return start(t, append(flags(atLeast), "--state="+filepath.Join(t.TempDir(), "state.db"))...)
 }
 
 func start(t *testing.T, args ...string) *server {
@@ -204,6 +220,23 @@ func (s *server) spare(n int) []string {
 		})
 	}
 	return ids
+}
+
+// anew gives a run of a property SPECULATIVE machines: those of the run before,
+// or others where none can come back.
+func (s *server) anew(ids []string) []string {
+	s.t.Helper()
+	if !keeps() {
+		for _, id := range ids {
+			s.bringHome(id)
+		}
+		return ids
+	}
+	others := s.spare(len(ids))
+	if len(others) < len(ids) {
+		s.t.Fatalf("no SPECULATIVE machines are left: fewer -rapid.checks")
+	}
+	return others
 }
 
 // bringHome walks a machine back to SPECULATIVE, from wherever it is.

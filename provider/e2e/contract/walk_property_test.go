@@ -26,7 +26,10 @@ func startChurn(s *server, ids []string) *churn {
 	for i, id := range ids {
 		c.wg.Go(func() {
 			for n := int64(0); ; {
-				for _, k := range kinds {
+				for _, k := range possible() {
+					if k == create && keeps() && n > 0 {
+						continue
+					}
 					n++
 					if err := c.step(k, id, token{fmt.Sprintf("%s-churn-%d", run, i), 1, n}); err != nil {
 						s.t.Errorf("%v", err)

@@ -72,6 +72,10 @@ func (e *Engine) claim(ctx context.Context, p *pass) error {
 	var homeless []cloud.Instance
 	for _, in := range p.instances {
 		e.reportOdd(p, in)
+		if in.Spare {
+			p.reported[reportSpare]++
+			continue
+		}
 		if why := garbled(in); why != "" {
 			p.reported[reportNameless]++
 			e.o.Log.Error("a server carries this provider's tag, but its other tags are no use; it is left alone: look at it in the console", telemetry.KeyInstance, in.Ref, telemetry.KeyReason, why)
@@ -93,6 +97,9 @@ func (e *Engine) claim(ctx context.Context, p *pass) error {
 		case known && (rec.State != machine.Speculative || !rec.Since.Before(p.began)):
 			p.unclaimed = append(p.unclaimed, in)
 		case !known && in.Cluster == "" && e.over(in.MachineID):
+			p.unclaimed = append(p.unclaimed, in)
+		case in.Unfinished && in.Cluster == "" && e.o.Keeper != nil:
+			// Its Create is on no record. The next one of its machine finds it by its tag.
 			p.unclaimed = append(p.unclaimed, in)
 		default:
 			homeless = append(homeless, in)
@@ -181,7 +188,7 @@ func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) 
 		switch {
 		case cur.State == machine.Unknown:
 			next.ID, next.Slot, next.Retired = in.MachineID, in.MachineID, true
-			next.Offer = &machine.Offer{InstanceType: in.Type, Zone: in.Zone, Capacity: machine.OnDemand}
+			next.Offer = &machine.Offer{InstanceType: in.Type, Zone: in.Zone, Capacity: e.o.Capacity}
 		case cur.State != machine.Speculative || !cur.Since.Before(began):
 			return cur, machine.Unchanged, nil
 		}

@@ -25,6 +25,8 @@ const (
 	classAgent      = "agent"   // the host's own report
 	classMissing    = "missing" // the host is gone
 	classInternal   = "internal"
+	// classUncertain is of an order that may have been carried out.
+	classUncertain = "uncertain"
 )
 
 // maxReasonBytes bounds last_error.
@@ -87,6 +89,8 @@ func classOf(err error) string {
 		return classPermission
 	case errors.Is(err, cloud.ErrInvalid), errors.Is(err, delivery.ErrInvalid):
 		return classInvalid
+	case errors.Is(err, cloud.ErrUncertain):
+		return classUncertain
 	case errors.Is(err, cloud.ErrThrottled):
 		return classThrottled
 	case errors.Is(err, cloud.ErrNotFound):
@@ -110,7 +114,7 @@ func hopeless(err error, failures int) bool {
 	switch {
 	case errors.As(err, &agent), errors.As(err, &bug):
 		return true
-	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid), errors.Is(err, delivery.ErrInvalid):
+	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid), errors.Is(err, cloud.ErrUncertain), errors.Is(err, delivery.ErrInvalid):
 		return true
 	case errors.Is(err, cloud.ErrNotFound):
 		return failures >= 3
@@ -136,6 +140,8 @@ func advice(k machine.Kind, step, class string) string {
 		return "see the agent's log on the host (journalctl -u bigfleet-agent)"
 	case classMissing:
 		return "the host was removed by somebody else"
+	case classUncertain:
+		return "look for the server in the cloud's console"
 	case classThrottled:
 		return "the work needs more API calls than the cloud, or --api-rate, allows: see who else uses the project's API"
 	case classTimeout:
@@ -182,6 +188,8 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	switch {
 	case machine.Untouched(t.op):
 		b.WriteString("; nothing was ordered and nothing is left")
+	case t.Ref == "" && t.op.Kind == machine.Create && e.o.Keeper != nil:
+		b.WriteString("; " + e.o.Keeper.Keeps(""))
 	case t.Ref == "" && t.op.Kind == machine.Create:
 		b.WriteString("; no host is known to be left, its traces are looked for and removed")
 	case t.Ref == "":
@@ -189,6 +197,11 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 		fmt.Fprintf(&b, "; host %s is gone, what it left is being removed", t.Ref)
 	case t.rec.Cluster != "" && e.o.FailedRetention > 0:
 		fmt.Fprintf(&b, "; host %s is kept for %s, since workloads may run there", t.Ref, e.o.FailedRetention)
+		if e.o.Keeper != nil {
+			b.WriteString("; after that " + e.o.Keeper.Keeps(t.Ref))
+		}
+	case e.o.Keeper != nil:
+		b.WriteString("; " + e.o.Keeper.Keeps(t.Ref))
 	default:
 		fmt.Fprintf(&b, "; host %s is being removed", t.Ref)
 	}

@@ -174,11 +174,15 @@ func (e *Engine) oldStrays(p *pass) []orphan {
 // removeOrphan keeps nothing: a pass that finds the orphan again starts again.
 func (e *Engine) removeOrphan(ctx context.Context, o orphan) {
 	log := e.o.Log.With(telemetry.KeyKind, o.kind, telemetry.KeyInstance, o.ref, telemetry.KeyMachine, o.machine)
-	log.Warn("removing what no machine claims")
+	doing, done := "removing what no machine claims", "what no machine claims was removed"
+	if e.o.Keeper != nil {
+		doing, done = "a server that no machine claims becomes a spare", "a server that no machine claims is a spare"
+	}
+	log.Warn(doing)
 	switch err := o.remove(ctx); {
 	case err == nil:
 		e.o.Observer.Orphan(o.kind, removalDone)
-		log.Info("what no machine claims was removed")
+		log.Info(done)
 	case ctx.Err() == nil:
 		e.o.Observer.Orphan(o.kind, removalFailed)
 		log.Warn("what no machine claims could not be removed; the next pass tries again", telemetry.KeyError, err.Error())
@@ -189,6 +193,10 @@ func (e *Engine) removeOrphan(ctx context.Context, o orphan) {
 // server again and refuses one that is not ours.
 func (e *Engine) discardServer(ctx context.Context, in cloud.Instance) error {
 	t := &cloud.Task{Spec: cloud.Spec{MachineID: in.MachineID, Type: in.Type, Zone: in.Zone}, Ref: in.Ref}
+	if e.o.Keeper != nil {
+		// A Create may have taken the server since the inventory was read.
+		t.Spec.OperationID = in.OperationID
+	}
 	for _, s := range e.o.Cloud.Discard() {
 		t.Rerun = false
 		for failures := 0; ; t.Rerun = true {

@@ -35,11 +35,12 @@ const (
 	reportLocked     = "locked"        // held by the cloud
 	reportStrange    = "unknown_state" // in a state that the adapter does not know
 	reportStopped    = "stopped"       // powered off, although its machine is IDLE
+	reportSpare      = "spare"         // paid for and no machine's; the next Create takes it
 )
 
 // reports are the reasons above.
 func reports() []string {
-	return []string{reportUnreadable, reportNameless, reportLocked, reportStrange, reportStopped}
+	return []string{reportUnreadable, reportNameless, reportLocked, reportStrange, reportStopped, reportSpare}
 }
 
 // PassReport is what one reconcile pass found.

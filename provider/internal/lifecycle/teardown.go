@@ -82,7 +82,7 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 		}
 	}
 	e.o.Delivery.Forget(rec.ID)
-	e.o.Log.Info("the remains of a failed machine are gone", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Leftover.Ref)
+	e.o.Log.Info("a failed machine has nothing at the cloud any more", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Leftover.Ref)
 	return e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		cur = cur.Clone()
 		cur.Leftover = nil

@@ -68,6 +68,7 @@ func parse(data []byte, rules Rules) ([]Offering, error) {
 		total += list[i].Count // each is at most MaxSlots, and the file is bounded
 	}
 	faults = append(faults, ambiguous(list)...)
+	faults = append(faults, repeated(list)...)
 	if total > MaxSlots {
 		faults = append(faults, fmt.Errorf("offerings: the counts add up to %d, the limit is %d", total, MaxSlots))
 	}
@@ -115,6 +116,7 @@ func (r *reader) offering(entry json.RawMessage, rules Rules) Offering {
 	}
 	r.zone(&o, rules)
 	r.capacity(&o, rules)
+	r.servers(&o, rules)
 	r.count(&o)
 
 	if _, ok := r.take("resources", &o.Resources, "an object of Kubernetes quantities, all strings"); !ok {
@@ -128,7 +130,7 @@ func (r *reader) offering(entry json.RawMessage, rules Rules) Offering {
 	}
 
 	r.options(&o.Options, rules)
-	r.leftOver("commercial_type, zone, capacity_type, count, resources, labels, image, root_volume, private_network_ids, security_group_id, placement_group_id, public_ip and tags")
+	r.leftOver("commercial_type, zone, capacity_type, count, resources, labels, image, root_volume, private_network_ids, security_group_id, placement_group_id, public_ip, tags and servers")
 	return o
 }
 
@@ -149,7 +151,7 @@ func (r *reader) zone(o *Offering, rules Rules) {
 }
 
 func (r *reader) capacity(o *Offering, rules Rules) {
-	sold := capacityOf(rules.Substrate)
+	sold := Capacity(rules.Substrate)
 	o.Capacity = sold
 	var word string
 	if _, ok := r.take("capacity_type", &word, "a string"); !ok {
@@ -182,6 +184,10 @@ func capacityWord(c machine.CapacityType) string {
 func (r *reader) count(o *Offering) {
 	var n int
 	switch present, ok := r.take("count", &n, "a whole number"); {
+	case present && o.Servers != nil:
+		r.fault(".count", "set beside servers, of which there are as many as are named; offer others in an entry of their own")
+	case o.Servers != nil:
+		o.Count = len(o.Servers)
 	case !present:
 		r.fault(".count", "missing: say how many machines, at least 1")
 	case !ok:

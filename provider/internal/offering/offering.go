@@ -6,6 +6,7 @@ package offering
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/machine"
@@ -25,6 +26,7 @@ const (
 	MaxLabelBytes = 1024    // a key or a value
 	MaxTags       = 32      // an offering
 	MaxNetworks   = 8       // private ones, an offering: Scaleway's own limit
+	MaxServers    = 500     // given by hand, an offering
 )
 
 // Offering is one entry of the offerings file.
@@ -42,6 +44,9 @@ type Offering struct {
 	// Options say how new machines are made. They are not part of a slot's
 	// identity: machines that exist keep their ids, and what they were made with.
 	Options cloud.Options
+	// Servers are ids of servers that were made by hand: Count is then their
+	// number, and none is ever ordered. Each has a slot of its own.
+	Servers []string
 }
 
 // Rules are what a provider demands of its offerings.
@@ -74,7 +79,7 @@ func Builtin(substrate, zone string, seedCount int) []Offering {
 	counts := [2]int{(seedCount + 1) / 2, seedCount / 2}
 	var list []Offering
 	for i, o := range pair {
-		o.Zone, o.Capacity, o.Count = zone, capacityOf(substrate), counts[i]
+		o.Zone, o.Capacity, o.Count = zone, Capacity(substrate), counts[i]
 		if o.Count > 0 {
 			list = append(list, o)
 		}
@@ -82,8 +87,8 @@ func Builtin(substrate, zone string, seedCount int) []Offering {
 	return list
 }
 
-// capacityOf is how the substrate is sold.
-func capacityOf(substrate string) machine.CapacityType {
+// Capacity is how the substrate is sold.
+func Capacity(substrate string) machine.CapacityType {
 	if substrate == ElasticMetal {
 		return machine.BareMetal
 	}
@@ -103,6 +108,6 @@ func (p Problem) String() string {
 }
 
 func (o Offering) clone() Offering {
-	o.Resources, o.Labels = maps.Clone(o.Resources), maps.Clone(o.Labels)
+	o.Resources, o.Labels, o.Servers = maps.Clone(o.Resources), maps.Clone(o.Labels), slices.Clone(o.Servers)
 	return o
 }

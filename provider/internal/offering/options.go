@@ -18,12 +18,18 @@ const (
 )
 
 var (
-	imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
-	uuidForm  = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	// systemName is an image of Elastic Metal: "Ubuntu 24.04 LTS (Noble Numbat)".
+	systemName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._() -]{0,254}$`)
+	imageName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
+	uuidForm   = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
 // options reads what an entry says of how its machines are made.
 func (r *reader) options(o *cloud.Options, rules Rules) {
+	if rules.Substrate == ElasticMetal {
+		r.systemOptions(o, rules)
+		return
+	}
 	if _, ok := r.take("image", &o.Image, "a string"); ok && !imageName.MatchString(o.Image) {
 		r.fault(".image", "%.100q is neither a marketplace label such as ubuntu_noble nor an image's UUID", o.Image)
 	}
@@ -36,6 +42,58 @@ func (r *reader) options(o *cloud.Options, rules Rules) {
 		r.fault(".public_ip", "%.100q is not known; use %q, %q or %q", o.PublicIP, cloud.PublicDynamic, cloud.PublicNone, cloud.PublicIPv6)
 	}
 	r.tags(o, rules)
+}
+
+// systemOptions are those of Elastic Metal.
+func (r *reader) systemOptions(o *cloud.Options, rules Rules) {
+	if _, ok := r.take("image", &o.Image, "a string"); ok && !systemName.MatchString(o.Image) {
+		r.fault(".image", "%.100q is neither a system's name and version, such as Ubuntu 24.04, nor its id", o.Image)
+	}
+	for _, name := range []string{"root_volume", "private_network_ids", "security_group_id", "placement_group_id", "public_ip"} {
+		if _, there := r.fields[name]; there {
+			delete(r.fields, name)
+			r.fault("."+name, "dedicated servers have none: leave it out with --substrate %s", ElasticMetal)
+		}
+	}
+	r.tags(o, rules)
+}
+
+// servers reads the servers that were made by hand.
+func (r *reader) servers(o *Offering, rules Rules) {
+	present, ok := r.take("servers", &o.Servers, "an array of strings")
+	switch {
+	case !ok:
+		o.Servers = nil // or what was read before the fault
+	case rules.Substrate != ElasticMetal:
+		r.fault(".servers", "servers by hand are for --substrate %s only", ElasticMetal)
+	case len(o.Servers) == 0 || len(o.Servers) > MaxServers:
+		r.fault(".servers", "%d servers; name 1 to %d, or leave it out", len(o.Servers), MaxServers)
+	}
+	if !present {
+		return
+	}
+	for i, id := range o.Servers {
+		if !uuidForm.MatchString(id) {
+			r.fault(fmt.Sprintf(".servers[%d]", i), "%.100q is not a server's id: a UUID, in lower case", id)
+		}
+	}
+}
+
+// repeated finds servers that are named twice: two machines would share a host.
+func repeated(list []Offering) []error {
+	var faults []error
+	first := map[string]string{}
+	for i, o := range list {
+		for j, id := range o.Servers {
+			at := fmt.Sprintf("offerings[%d].servers[%d]", i, j)
+			if other := first[id]; other != "" {
+				faults = append(faults, fmt.Errorf("%s: %q is %s too", at, id, other))
+				continue
+			}
+			first[id] = at
+		}
+	}
+	return faults
 }
 
 func (r *reader) rootVolume(o *cloud.Options) {

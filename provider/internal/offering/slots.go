@@ -3,6 +3,7 @@ package offering
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,8 @@ const maxIDBytes = 63 - len("-r9999")
 type Slot struct {
 	ID    string
 	Offer *machine.Offer // shared by all slots of an offering; never changed
+	// Server is the id of the one server that can fill the slot, "" for any.
+	Server string
 }
 
 // Slots makes the slots of the offerings. The ids depend on the provider's name
@@ -72,9 +75,31 @@ func Slots(provider string, offerings []Offering, types map[string]cloud.Type, e
 		if offer == nil {
 			continue
 		}
-		for n := range m.Count {
+		for n := range m.Count - len(m.Servers) {
 			slots = append(slots, Slot{ID: slotID(m.prefix, n+1), Offer: offer})
 		}
+		given, doubled := m.given(offer)
+		slots, problems = append(slots, given...), append(problems, doubled...)
+	}
+	return slots, problems
+}
+
+// given makes the slots of servers that were made by hand. Their ids follow from
+// those of the servers, so that no reordering moves a machine to another host.
+func (m merged) given(offer *machine.Offer) (slots []Slot, problems []Problem) {
+	taken := map[string]string{}
+	for _, server := range m.Servers {
+		sum := sha256.Sum256([]byte(server))
+		id := m.prefix + "-s" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:5])
+		if other := taken[id]; other != "" {
+			problems = append(problems, Problem{m.CommercialType, 1, fmt.Sprintf("servers: the ids of %s and %s make the same machine id; put one of them into an offering with another label", other, server)})
+			continue
+		}
+		taken[id] = server
+		options, own := m.Options, *offer
+		options.Server = server
+		own.Options = options.Encode()
+		slots = append(slots, Slot{ID: id, Offer: &own, Server: server})
 	}
 	return slots, problems
 }
@@ -100,6 +125,7 @@ func merge(provider string, offerings []Offering) []merged {
 		key := identity(provider, o)
 		if m := byKey[key]; m != nil {
 			m.Count += o.Count
+			m.Servers = append(m.Servers, o.Servers...)
 			continue
 		}
 		byKey[key] = &merged{Offering: o, key: key, prefix: prefix(provider, o.CommercialType, key)}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"maps"
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -19,6 +20,7 @@ const (
 	machineID        protowire.Number = 1
 	machineState     protowire.Number = 2
 	machineHost      protowire.Number = 3
+	machineLabels    protowire.Number = 10
 	machineLastError protowire.Number = 12
 	machineCluster   protowire.Number = 14
 	machineMetadata  protowire.Number = 15
@@ -53,6 +55,10 @@ func (f *Framer) Frame(rec *machine.Record) []byte {
 	if host > 0 {
 		size += protowire.SizeTag(machineHost) + protowire.SizeBytes(host)
 	}
+	stage := stageOf(rec)
+	if stage != "" {
+		size += protowire.SizeTag(machineLabels) + protowire.SizeBytes(sizeEntry(stageLabel, stage))
+	}
 	for k, v := range rec.Metadata {
 		size += protowire.SizeTag(machineMetadata) + protowire.SizeBytes(sizeEntry(k, v))
 	}
@@ -68,14 +74,28 @@ func (f *Framer) Frame(rec *machine.Record) []byte {
 		b = appendText(b, hostRef, rec.Host.Ref)
 	}
 	b = append(b, offer...)
+	if stage != "" {
+		b = appendEntry(b, machineLabels, stageLabel, stage)
+	}
 	b = appendText(b, machineLastError, rec.LastError)
 	b = appendText(b, machineCluster, rec.Cluster)
 	for k, v := range rec.Metadata {
-		b = appendHead(b, machineMetadata, sizeEntry(k, v))
-		b = protowire.AppendString(protowire.AppendTag(b, mapKey, protowire.BytesType), k)
-		b = protowire.AppendString(protowire.AppendTag(b, mapValue, protowire.BytesType), v)
+		b = appendEntry(b, machineMetadata, k, v)
 	}
 	return b
+}
+
+// stageLabel is the label under which a dedicated server that is being made
+// shows how far it has got: that takes minutes to hours, and List says nothing
+// else of it.
+const stageLabel = "bigfleet.io/stage"
+
+// stageOf is the step of such a Create, "" otherwise.
+func stageOf(rec *machine.Record) string {
+	if rec.State != machine.Creating || rec.Op == nil || rec.Offer == nil || rec.Offer.Capacity != machine.BareMetal {
+		return ""
+	}
+	return rec.Op.Step
 }
 
 // offer returns the encoded fields that a machine has from its offer.
@@ -137,6 +157,14 @@ func sizeText(field protowire.Number, v string) int {
 	return protowire.SizeTag(field) + protowire.SizeBytes(len(v))
 }
 
+// appendEntry appends an entry of a map field. Entries of one map need not stand
+// together, and the last of a key counts.
+func appendEntry(b []byte, field protowire.Number, k, v string) []byte {
+	b = appendHead(b, field, sizeEntry(k, v))
+	b = protowire.AppendString(protowire.AppendTag(b, mapKey, protowire.BytesType), k)
+	return protowire.AppendString(protowire.AppendTag(b, mapValue, protowire.BytesType), v)
+}
+
 // sizeEntry is the size of a map entry, whose key and value are always there.
 func sizeEntry(k, v string) int {
 	return protowire.SizeTag(mapKey) + protowire.SizeBytes(len(k)) + protowire.SizeTag(mapValue) + protowire.SizeBytes(len(v))
@@ -157,6 +185,12 @@ func toProto(rec *machine.Record) *pb.Machine {
 	}
 	if rec.Offer != nil {
 		setOffer(m, rec.Offer)
+	}
+	if stage := stageOf(rec); stage != "" {
+		if m.Labels = maps.Clone(m.Labels); m.Labels == nil {
+			m.Labels = map[string]string{}
+		}
+		m.Labels[stageLabel] = stage
 	}
 	return m
 }

@@ -86,3 +86,7 @@ func count(t *cloud.Task, key string) int {
 	}
 	return n
 }
+
+// Doubtful says of the notes of a Create that has no server whether it may have
+// ordered one.
+func Doubtful(notes map[string]string) bool { return notes[noteOrder] != "" }
