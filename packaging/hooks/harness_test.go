@@ -21,8 +21,8 @@ type host struct {
 // tools are the programs that the hooks change a host with. The real ones must
 // never be called.
 var tools = []string{
-	"agent", "cloud-init", "curl", "ip", "ip6tables-restore", "ip6tables-save", "iptables-restore", "iptables-save", "ipvsadm",
-	"k3s", "k3s-killall.sh", "kubeadm", "kubectl", "nft", "systemctl",
+	"agent", "cloud-init", "ip", "ip6tables-restore", "ip6tables-save", "iptables-restore", "iptables-save", "ipvsadm",
+	"journalctl", "k3s", "kubeadm", "nft", "systemctl", "umount",
 }
 
 func newHost(t *testing.T, hook string) *host {
@@ -30,6 +30,10 @@ func newHost(t *testing.T, hook string) *host {
 	dash, err := exec.LookPath("dash")
 	if err != nil {
 		t.Skip("dash is not installed:", err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
 	}
 	h := &host{dir: t.TempDir(), hook: hook}
 	h.root = filepath.Join(h.dir, "root")
@@ -58,7 +62,7 @@ func newHost(t *testing.T, hook string) *host {
 		"dir=" + h.dir, "root=" + h.root, "PATH=" + filepath.Join(h.dir, "bin"), "BIGFLEET_ROOT=" + h.root,
 		"BIGFLEET_AGENT=" + filepath.Join(h.dir, "bin", "agent"), "BIGFLEET_BLOB_FILE=" + filepath.Join(h.dir, "run", "blob"),
 		"BIGFLEET_NODE_NAME=node-1", "BIGFLEET_PROVIDER_ID=scaleway://instance/fr-par-1/1234", "BIGFLEET_CLUSTER_ID=c-1",
-		"BIGFLEET_MACHINE_ID=m-1", "BIGFLEET_COMMAND_ID=op-1", "BIGFLEET_ATTEMPT=1", "BIGFLEET_GRACE_SECONDS=30", "BIGFLEET_JOIN_PAUSE=0.01",
+		"BIGFLEET_MACHINE_ID=m-1", "BIGFLEET_HOOKS_DIR=" + here, "BIGFLEET_COMMAND_ID=op-1", "BIGFLEET_ATTEMPT=1", "BIGFLEET_GRACE_SECONDS=30", "BIGFLEET_JOIN_PAUSE=0.01",
 	}
 	return h
 }
@@ -95,6 +99,15 @@ func (h *host) read(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(body)
+}
+
+func (h *host) mode(t *testing.T, name string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(h.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
 }
 
 func (h *host) exists(name string) bool {
@@ -172,7 +185,7 @@ func (h *host) files(t *testing.T) []string {
 
 // A hook is plain POSIX shell.
 func TestShell(t *testing.T) {
-	for _, hook := range []string{"bootstrap", "kubeadm", "k3s"} {
+	for _, hook := range []string{"bootstrap", "kubeadm", "k3s", "clean-network"} {
 		if out, err := exec.Command("dash", "-n", hook).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", hook, err, out)
 		}
