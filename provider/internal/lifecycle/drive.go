@@ -326,9 +326,6 @@ func (e *Engine) commitProgress(t *task, p machine.Progress) error {
 		if e.o.Keeper != nil && cur.Op.Kind == machine.Create && cur.Op.Step != p.Step {
 			return next, machine.Visible, nil // List shows how far a dedicated server has got
 		}
-		if e.o.Keeper != nil && cur.Op.Kind == machine.Create && cur.Op.Step != p.Step {
-			return next, machine.Visible, nil // List shows how far a dedicated server has got
-		}
 		return next, machine.Private, nil
 	})
 	if err != nil {

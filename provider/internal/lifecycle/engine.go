@@ -103,11 +103,6 @@ type Options struct {
 	// Capacity is that of servers that are adopted although nothing offers them;
 	// zero is OnDemand.
 	Capacity machine.CapacityType
-	// Keeper is nil where what a failure leaves is removed.
-	Keeper cloud.Keeper
-	// Capacity is that of servers that are adopted although nothing offers them;
-	// zero is OnDemand.
-	Capacity machine.CapacityType
 	// Sealer is nil when blobs cannot be kept across a restart.
 	Sealer       *Sealer
 	RequireFence bool
@@ -173,9 +168,6 @@ type Engine struct {
 func New(o Options) *Engine {
 	if o.Tracer == nil {
 		o.Tracer = untraced{}
-	}
-	if o.Capacity == machine.CapacityUnspecified {
-		o.Capacity = machine.OnDemand
 	}
 	if o.Capacity == machine.CapacityUnspecified {
 		o.Capacity = machine.OnDemand

@@ -27,6 +27,8 @@ const (
 	classInternal   = "internal"
 	// classUncertain is of an order that may have been carried out.
 	classUncertain = "uncertain"
+	// classSkipped is of a step that failed and was not worth its transition.
+	classSkipped = "skipped"
 )
 
 // maxReasonBytes bounds last_error.
