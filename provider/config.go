@@ -64,6 +64,9 @@ type Config struct {
 	Bootstrap BootstrapConfig
 	TLS       TLSConfig
 
+	// TLSReload follows the files of both listeners.
+	TLSReload bool
+
 	RequireShardIdentity bool
 	RequireFence         bool
 	Reflection           bool
@@ -100,6 +103,7 @@ type BootstrapConfig struct {
 	TLSKey            string
 	CA                string
 	Secret            string
+	SecretPrevious    string
 	AllowRandomSecret bool
 	AgentInstall      string
 	AgentPackages     string
@@ -128,6 +132,7 @@ var environment = []struct {
 	{"zone", "SCW_DEFAULT_ZONE", func(c *Config) *string { return &c.Zone }},
 	{"api-url", "SCW_API_URL", func(c *Config) *string { return &c.APIURL }},
 	{"bootstrap-secret", "BIGFLEET_BOOTSTRAP_SECRET", func(c *Config) *string { return &c.Bootstrap.Secret }},
+	{"bootstrap-secret-previous", "BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS", func(c *Config) *string { return &c.Bootstrap.SecretPrevious }},
 }
 
 // defaultZone is used when neither --zone nor SCW_DEFAULT_ZONE is set.
@@ -187,6 +192,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.Bootstrap.TLSKey, "bootstrap-tls-key", "", "PEM `file`: its key")
 	f.StringVar(&c.Bootstrap.CA, "bootstrap-ca", "", "PEM `file`: the CA that agents pin (default: the channel's certificate)")
 	f.StringVar(&c.Bootstrap.Secret, "bootstrap-secret", "", "`secret` from which each machine's token is derived, 32 bytes or more (env BIGFLEET_BOOTSTRAP_SECRET, BIGFLEET_BOOTSTRAP_SECRET_FILE)")
+	f.StringVar(&c.Bootstrap.SecretPrevious, "bootstrap-secret-previous", "", "the `secret` before, whose tokens and sealed blobs still work while machines move to the new one (env BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS, BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS_FILE)")
 	f.BoolVar(&c.Bootstrap.AllowRandomSecret, "allow-random-secret", false, "start without a bootstrap secret and make one up; all tokens die with the process")
 	f.StringVar(&c.Bootstrap.AgentInstall, "agent-install", "channel", "how new servers get the agent: `channel`, apt or image")
 	f.StringVar(&c.Bootstrap.AgentPackages, "agent-packages", "", "`folder` with bigfleet-agent_*_ARCH.deb, served to new servers (--agent-install=channel)")
@@ -198,6 +204,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.TLS.Cert, "tls-cert", "", "PEM `file`: the gRPC port's certificate; none means plaintext")
 	f.StringVar(&c.TLS.Key, "tls-key", "", "PEM `file`: its key")
 	f.StringVar(&c.TLS.CA, "tls-ca", "", "PEM `file`: client certificates must chain to it (mTLS)")
+	f.BoolVar(&c.TLSReload, "tls-reload", false, "follow replaced certificate files of the gRPC port and the bootstrap channel; what does not fit together is not taken")
 	f.BoolVar(&c.RequireShardIdentity, "require-shard-identity", false, "refuse client certificates without a bigfleet:// identity")
 	f.BoolVar(&c.RequireFence, "require-fence", false, "refuse mutating calls without a fencing token")
 	f.BoolVar(&c.Reflection, "reflection", true, "serve gRPC reflection")

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/certificates"
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/telemetry"
 )
@@ -76,15 +77,16 @@ func (c *Config) localFindings() ([]cloud.Finding, error) {
 	var findings []cloud.Finding
 	ca := ""
 	if c.Bootstrap.TLSCert != "" {
-		pair, caPEM, err := c.Bootstrap.load()
+		live, err := certificates.Open(c.Bootstrap.source())
 		if err != nil {
 			return nil, err
 		}
-		ca = caPEM
-		f := cloud.Finding{What: "channel certificate", Text: fmt.Sprintf("agents can verify it for %s; it ends on %s", c.Bootstrap.Endpoint, pair.Leaf.NotAfter.Format(time.DateOnly))}
-		if time.Until(pair.Leaf.NotAfter) < certificateSoon {
+		leaf := live.Current().Chain[0]
+		ca = live.Current().Bundle.PEM
+		f := cloud.Finding{What: "channel certificate", Text: fmt.Sprintf("agents can verify it for %s; it ends on %s", c.Bootstrap.Endpoint, leaf.NotAfter.Format(time.DateOnly))}
+		if time.Until(leaf.NotAfter) < certificateSoon {
 			f.Verdict = cloud.Doubt
-			f.Text += ": replace it before, and restart"
+			f.Text += ": replace it before, and restart, unless --tls-reload follows it"
 		}
 		findings = append(findings, f)
 	}

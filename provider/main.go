@@ -90,7 +90,7 @@ const checkCommand = "check-config"
 // checkConfig says what a valid configuration comes to, and with --live what the
 // cloud says to it.
 func checkConfig(ctx context.Context, cfg *Config, version string, stdout, stderr io.Writer) int {
-	_, security, err := cfg.TLS.load()
+	_, security, err := cfg.TLS.open()
 	if err != nil {
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
 		return exitUsage

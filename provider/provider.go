@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/uuid"
 
 	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/certificates"
 	"bigfleet-providers/provider/internal/channel"
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/lifecycle"
@@ -49,18 +51,26 @@ const (
 // listeners are open, and their addresses logged, before the first call is
 // answered.
 func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (err error) {
-	grpcTLS, security, err := cfg.TLS.load()
+	grpcCerts, security, err := cfg.TLS.open()
 	if err != nil {
 		return err
 	}
 	log = log.With("provider", cfg.Provider, telemetry.KeyZone, cfg.Zone)
 	log.Info("starting", "version", version, "security", security, "substrate", cfg.Substrate, "fake", cfg.UseFake)
 
+	if !cfg.UseFake {
+		// Which key and project, for whoever rotates or audits keys; the access key is
+		// an id and no secret.
+		log.Info("Scaleway account", "access_key", cfg.AccessKey, "project", cfg.ProjectID)
+	}
+
 	collectNormally := collectRarely()
 	defer collectNormally()
 	// The store comes first: a second process on the same file must learn that
 	// before it opens a port or touches the cloud.
-	st, err := store.Open(store.Options{Path: cfg.State, Owner: cfg.owner(), View: new(rpc.Framer).Frame, Log: log})
+	reg := telemetry.NewRegistry(cloudName, version)
+	m := newMetrics(reg)
+	st, err := store.Open(store.Options{Path: cfg.State, Owner: cfg.owner(), View: new(rpc.Framer).Frame, Log: log, Committed: m.committed})
 	if err != nil {
 		return err
 	}
@@ -69,9 +79,6 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		log.Warn("no --state: machines, bindings and fencing marks are forgotten at exit; only fit for trials")
 	}
 
-	reg := telemetry.NewRegistry(version)
-	m := newMetrics(reg)
-
 	var fake *fakeWorld
 	if cfg.UseFake {
 		if fake, err = openFakeWorld(ctx, cfg, log); err != nil {
@@ -79,16 +86,18 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		}
 		defer func() { err = errors.Join(err, fake.Close()) }()
 	}
-	secret, sealer, err := bootstrapSecret(cfg, fake, log)
+	secret, previous, sealer, err := bootstrapSecret(cfg, fake, log)
 	if err != nil {
 		return err
 	}
-	front, err := openChannel(ctx, cfg, fake)
+	front, err := openChannel(ctx, cfg, fake, log)
 	if err != nil {
 		return err
 	}
 	ch, err := channel.New(channel.Options{
 		Secret:   secret,
+		Previous: previous,
+		Locks:    hostLocks{st},
 		Known:    func(id string) bool { _, _, ok := st.Get(id); return ok },
 		Settled:  func(id, command string) bool { return settled(st, id, command) },
 		Packages: front.packages,
@@ -117,6 +126,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	userData := func(id string) ([]byte, error) {
 		p := params
 		p.MachineID, p.Token = id, token.Derive(secret, id)
+		p.CAPEM = front.certs.Current().Bundle.PEM
 		return cloudinit.Render(p)
 	}
 	if fake != nil {
@@ -167,6 +177,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		o.Pace.CallsFirst = true
 	}
 	engine := lifecycle.New(o)
+	reg.MustRegister(newFleet(st, engine))
 	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, adopter: back.adopter, engine: engine, metrics: m, log: log}
 	if err := slots.seed(ctx, true); err != nil {
 		return errors.Join(err, front.listener.Close())
@@ -197,6 +208,17 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	log.Info("serving", "grpc", grpcListener.Addr().String(), "metrics", addrOf(metricsListener), "endpoint", params.Endpoint,
 		"machines", st.Size())
 
+	var serving atomic.Bool // the gRPC port
+	listeners := []*certificates.Live{front.certs}
+	grpcOpts := grpcOptions{
+		reflection: cfg.Reflection, requireIdentity: cfg.RequireShardIdentity,
+		stopTimeout: cfg.ShutdownTimeout, serving: &serving, metrics: m, log: log,
+	}
+	if grpcCerts != nil {
+		listeners = append(listeners, grpcCerts)
+		grpcOpts.tls = grpcTLS(grpcCerts)
+	}
+	keeper := certificates.NewKeeper(reg, log, cfg.TLSReload, listeners...)
 	var stopping atomic.Bool
 	svc := rpc.New(engine, frames{st})
 	parts := []part{
@@ -212,14 +234,12 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			case <-ctx.Done():
 				return grpcListener.Close()
 			}
-			return serveGRPC(ctx, grpcListener, svc, grpcOptions{
-				tls: grpcTLS, reflection: cfg.Reflection, requireIdentity: cfg.RequireShardIdentity,
-				stopTimeout: cfg.ShutdownTimeout, metrics: m, log: log,
-			})
+			return serveGRPC(ctx, grpcListener, svc, grpcOpts)
 		}},
 		{"bootstrap channel", func(ctx context.Context) error {
-			return ch.Serve(ctx, front.listener, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{front.pair}})
+			return ch.Serve(ctx, front.listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: front.certs.Certificate})
 		}},
+		{"certificates", keeper.Run},
 		{"lifecycle", func(ctx context.Context) error { return engine.Run(ctx, cfg.ReconcileInterval) }},
 		{"prices", func(ctx context.Context) error { return slots.refresh(ctx, cfg.PriceRefresh) }},
 		{"readiness", func(ctx context.Context) error {
@@ -249,6 +269,9 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			if err := engine.Ready(); err != nil {
 				reasons = append(reasons, err.Error())
 			}
+			if !serving.Load() && len(reasons) == 0 {
+				reasons = append(reasons, "the gRPC port is not served yet")
+			}
 			if err := st.Err(); err != nil {
 				reasons = append(reasons, err.Error())
 			}
@@ -260,7 +283,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	}
 	if adminListener != nil {
 		parts = append(parts, part{"admin socket", func(ctx context.Context) error {
-			return serveAdmin(ctx, adminListener, st, log)
+			return serveAdmin(ctx, adminListener, st, ch, log)
 		}})
 	}
 	err = runParts(ctx, log, parts)
@@ -307,9 +330,10 @@ func settled(st *store.Store, machineID, commandID string) bool {
 	return commandID == rec.History.Configure || commandID == rec.History.Drain
 }
 
-// bootstrapSecret chooses the secret that tokens derive from. A random one dies
-// with the process, so nothing is sealed with it.
-func bootstrapSecret(cfg *Config, fake *fakeWorld, log *slog.Logger) (token.Secret, *lifecycle.Sealer, error) {
+// bootstrapSecret chooses the secret that tokens derive from, and the one before
+// if there is one. A random one dies with the process, so nothing is sealed with
+// it.
+func bootstrapSecret(cfg *Config, fake *fakeWorld, log *slog.Logger) (secret, previous token.Secret, _ *lifecycle.Sealer, err error) {
 	raw := []byte(cfg.Bootstrap.Secret)
 	if len(raw) == 0 && fake != nil {
 		raw = fake.secret
@@ -318,15 +342,22 @@ func bootstrapSecret(cfg *Config, fake *fakeWorld, log *slog.Logger) (token.Secr
 		log.Warn("BIGFLEET_BOOTSTRAP_SECRET is not set: a random secret is used, and every agent's token dies with this process")
 		raw = make([]byte, token.MinSecretBytes)
 		rand.Read(raw) // never fails, by its documentation
-		secret, err := token.NewSecret(raw)
-		return secret, nil, err
+		secret, err = token.NewSecret(raw)
+		return secret, previous, nil, err
 	}
-	secret, err := token.NewSecret(raw)
-	if err != nil {
-		return token.Secret{}, nil, err
+	if secret, err = token.NewSecret(raw); err != nil {
+		return secret, previous, nil, err
 	}
-	sealer, err := lifecycle.NewSealer(secret.Bytes())
-	return secret, sealer, err
+	var old [][]byte
+	if cfg.Bootstrap.SecretPrevious != "" {
+		if previous, err = token.NewSecret([]byte(cfg.Bootstrap.SecretPrevious)); err != nil {
+			return secret, previous, nil, err
+		}
+		old = append(old, previous.Bytes())
+		log.Warn("tokens of the previous bootstrap secret are accepted: take --bootstrap-secret-previous away once capacityctl host list shows no machine that uses it")
+	}
+	sealer, err := lifecycle.NewSealer(secret.Bytes(), old...)
+	return secret, previous, sealer, err
 }
 
 // listenMetrics opens the metrics port. Only a trial on the fake backend, with
@@ -353,14 +384,14 @@ func addrOf(ln net.Listener) string {
 // channelFront is what the bootstrap channel shows to agents.
 type channelFront struct {
 	listener net.Listener
-	pair     tls.Certificate
+	certs    *certificates.Live
 	params   cloudinit.Params
 	packages fs.FS
 }
 
 // openChannel opens the channel's port and settles under which name and CA
 // agents reach it.
-func openChannel(ctx context.Context, cfg *Config, fake *fakeWorld) (*channelFront, error) {
+func openChannel(ctx context.Context, cfg *Config, fake *fakeWorld, log *slog.Logger) (*channelFront, error) {
 	params, err := cfg.userDataParams()
 	if err != nil {
 		return nil, err
@@ -368,11 +399,13 @@ func openChannel(ctx context.Context, cfg *Config, fake *fakeWorld) (*channelFro
 	f := &channelFront{params: params}
 	addr := cfg.Bootstrap.Addr
 	if cfg.Bootstrap.TLSCert != "" {
-		if f.pair, f.params.CAPEM, err = cfg.Bootstrap.load(); err != nil {
+		if f.certs, err = cfg.Bootstrap.openCertificates(params, log); err != nil {
 			return nil, err
 		}
+		f.params.CAPEM = f.certs.Current().Bundle.PEM
 	} else {
-		f.pair, f.params.CAPEM = fake.pair, fake.caPEM
+		f.certs = certificates.Fixed(channelCertificate, fake.pair, &certificates.Bundle{Certs: []*x509.Certificate{fake.pair.Leaf}, PEM: fake.caPEM})
+		f.params.CAPEM = fake.caPEM
 		if !cfg.set["bootstrap-addr"] {
 			addr = fake.channelAddr()
 		}

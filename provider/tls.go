@@ -3,9 +3,12 @@ package provider
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
+
+	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/certificates"
 )
 
 // The transport modes of the gRPC port, as logged under "security".
@@ -15,81 +18,110 @@ const (
 	securityMTLS     = "mTLS"
 )
 
-// load reads the gRPC port's TLS configuration: nil for plaintext. A pair that
-// does not fit or a CA bundle without a certificate is an error, so that a
-// mistake can never come up insecure.
-func (t TLSConfig) load() (*tls.Config, string, error) {
+// The listeners' names in logs and metrics of certificates.
+const (
+	grpcCertificate    = "grpc"
+	channelCertificate = "channel"
+)
+
+// open reads the gRPC port's certificates: nil for plaintext. A pair that does
+// not fit or a CA bundle without a certificate is an error, so that a mistake
+// can never come up insecure.
+func (t TLSConfig) open() (*certificates.Live, string, error) {
 	if t.Cert == "" && t.Key == "" {
 		return nil, securityInsecure, nil
 	}
-	pair, err := loadPair("tls-cert", t.Cert, "tls-key", t.Key)
-	var pool *x509.CertPool
-	var caErr error
-	if t.CA != "" {
-		pool, _, caErr = loadBundle("tls-ca", t.CA)
-	}
-	if err := errors.Join(err, caErr); err != nil {
+	live, err := certificates.Open(certificates.Source{
+		Name: grpcCertificate,
+		Cert: certificates.File{Flag: "tls-cert", Path: t.Cert},
+		Key:  certificates.File{Flag: "tls-key", Path: t.Key},
+		CA:   certificates.File{Flag: "tls-ca", Path: t.CA},
+	})
+	switch {
+	case err != nil:
 		return nil, "", err
+	case t.CA == "":
+		return live, securityTLS, nil
+	default:
+		return live, securityMTLS, nil
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}
-	if pool == nil {
-		return cfg, securityTLS, nil
-	}
-	cfg.ClientCAs, cfg.ClientAuth = pool, tls.RequireAndVerifyClientCert
-	return cfg, securityMTLS, nil
 }
 
-// load reads the channel's certificate and the PEM that agents pin.
-func (b BootstrapConfig) load() (tls.Certificate, string, error) {
-	pair, err := loadPair("bootstrap-tls-cert", b.TLSCert, "bootstrap-tls-key", b.TLSKey)
-	caFlag, caFile := "bootstrap-ca", b.CA
-	if caFile == "" {
-		caFlag, caFile = "bootstrap-tls-cert", b.TLSCert
+// grpcTLS serves the gRPC port with whatever live holds at each handshake.
+// Whether clients must show a certificate is fixed at start. Sessions are not
+// resumed: a client would come back on the word of a CA that was taken away.
+func grpcTLS(live *certificates.Live) *tls.Config {
+	conf := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, GetCertificate: live.Certificate, SessionTicketsDisabled: true}
+	if live.Current().Bundle == nil {
+		return conf
 	}
-	if err != nil && b.CA == "" {
-		return tls.Certificate{}, "", err // about the same file
+	conf.ClientAuth = tls.RequireAndVerifyClientCert
+	conf.ClientCAs = live.Current().Bundle.Pool
+	fixed := conf.Clone()
+	conf.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := fixed.Clone()
+		m := live.Current() // one set for both, however soon it is replaced
+		now.ClientCAs = m.Bundle.Pool
+		now.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &m.Pair, nil }
+		return now, nil
 	}
-	pool, pemText, caErr := loadBundle(caFlag, caFile)
-	if err := errors.Join(err, caErr); err != nil {
-		return tls.Certificate{}, "", err
+	return conf
+}
+
+// source is where the channel's certificate and what agents pin come from.
+func (b BootstrapConfig) source() certificates.Source {
+	src := certificates.Source{
+		Name: channelCertificate,
+		Cert: certificates.File{Flag: "bootstrap-tls-cert", Path: b.TLSCert},
+		Key:  certificates.File{Flag: "bootstrap-tls-key", Path: b.TLSKey},
+		CA:   certificates.File{Flag: "bootstrap-ca", Path: b.CA},
+	}
+	if b.CA == "" {
+		src.CA = src.Cert
 	}
 	// An agent verifies the endpoint's host name against the pinned CA. Here is
 	// the place to find out that it cannot succeed, not at the first boot.
-	if u, err := url.Parse(b.Endpoint); err == nil && u.Hostname() != "" {
-		intermediates := x509.NewCertPool()
-		for _, der := range pair.Certificate[1:] {
-			if c, err := x509.ParseCertificate(der); err == nil {
-				intermediates.AddCert(c)
-			}
+	src.Check = func(m *certificates.Material) error {
+		if err := b.verify(m, m.Bundle.Pool); err != nil {
+			return fmt.Errorf("--bootstrap-tls-cert: agents could not verify it for --bootstrap-endpoint %s with the CA they pin (--%s): %w", b.Endpoint, src.CA.Flag, err)
 		}
-		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: u.Hostname(), Roots: pool, Intermediates: intermediates}); err != nil {
-			return tls.Certificate{}, "", fmt.Errorf("--bootstrap-tls-cert: agents could not verify it for --bootstrap-endpoint %s with the CA they pin (--%s): %w", b.Endpoint, caFlag, err)
-		}
+		return nil
 	}
-	return pair, pemText, nil
+	return src
 }
 
-func loadPair(certFlag, certFile, keyFlag, keyFile string) (tls.Certificate, error) {
-	certPEM, err1 := readFile(certFlag, certFile)
-	keyPEM, err2 := readFile(keyFlag, keyFile)
-	if err := errors.Join(err1, err2); err != nil {
-		return tls.Certificate{}, err
+// verify does what an agent does that pins roots.
+func (b BootstrapConfig) verify(m *certificates.Material, roots *x509.CertPool) error {
+	u, err := url.Parse(b.Endpoint)
+	if err != nil || u.Hostname() == "" {
+		return nil // a fault that Validate reports
 	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("--%s %s and --%s %s: %w", certFlag, certFile, keyFlag, keyFile, err)
+	intermediates := x509.NewCertPool()
+	for _, c := range m.Chain[1:] {
+		intermediates.AddCert(c)
 	}
-	return pair, nil
+	_, err = m.Chain[0].Verify(x509.VerifyOptions{DNSName: u.Hostname(), Roots: roots, Intermediates: intermediates})
+	return err
 }
 
-func loadBundle(flag, file string) (*x509.CertPool, string, error) {
-	content, err := readFile(flag, file)
-	if err != nil {
-		return nil, "", err
+// openCertificates reads the channel's certificates. params is the user
+// data that their CA must fit into whenever it is replaced.
+func (b BootstrapConfig) openCertificates(params cloudinit.Params, log *slog.Logger) (*certificates.Live, error) {
+	src := b.source()
+	verifies := src.Check
+	src.Check = func(m *certificates.Material) error {
+		if err := verifies(m); err != nil {
+			return err
+		}
+		p := params
+		p.CAPEM = m.Bundle.PEM
+		return cloudinit.Check(p)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(content) {
-		return nil, "", fmt.Errorf("--%s %s: holds no PEM certificate", flag, file)
+	src.Swapped = func(before, now *certificates.Material) {
+		if err := b.verify(now, before.Bundle.Pool); err != nil {
+			log.Error("hosts made before now pin a CA with which they cannot verify the channel's new certificate: they are locked out. "+
+				"Serve a certificate of the former CA, and pin old and new together until the last such host is gone", "reason", err.Error())
+		}
 	}
-	return pool, string(content), nil
+	return certificates.Open(src)
 }

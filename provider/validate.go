@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bigfleet-providers/cloudinit"
+	"bigfleet-providers/provider/internal/certificates"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/fakecloud/host"
 	"bigfleet-providers/provider/internal/telemetry"
@@ -208,9 +210,12 @@ func (c *Config) validateTLS() error {
 	case c.TLS.Cert == "" && c.TLS.CA != "":
 		errs = append(errs, errors.New("--tls-ca: set without --tls-cert and --tls-key; a client CA needs a server certificate"))
 	default:
-		if _, _, err := c.TLS.load(); err != nil {
+		if _, _, err := c.TLS.open(); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if c.TLSReload && c.TLS.Cert == "" && c.Bootstrap.TLSCert == "" {
+		errs = append(errs, errors.New("--tls-reload: there are no certificate files to follow; set --tls-cert and --tls-key, or --bootstrap-tls-cert and --bootstrap-tls-key"))
 	}
 	if c.RequireShardIdentity && c.TLS.CA == "" {
 		errs = append(errs, errors.New("--require-shard-identity: needs mTLS (--tls-cert, --tls-key, --tls-ca): without client certificates nobody could be identified"))
@@ -238,9 +243,11 @@ func (c *Config) validateBootstrap() error {
 	}
 	var caPEM string
 	if b.TLSCert != "" && b.TLSKey != "" {
-		var err error
-		if _, caPEM, err = b.load(); err != nil {
+		live, err := certificates.Open(b.source())
+		if err != nil {
 			errs = append(errs, err)
+		} else {
+			caPEM = live.Current().Bundle.PEM
 		}
 	} else if b.CA != "" {
 		fault("--bootstrap-ca: set without --bootstrap-tls-cert and --bootstrap-tls-key, which it is for")
@@ -252,8 +259,27 @@ func (c *Config) validateBootstrap() error {
 	} else if !c.UseFake && !b.AllowRandomSecret && !c.unread["bootstrap-secret"] {
 		fault("--bootstrap-secret: missing; set BIGFLEET_BOOTSTRAP_SECRET (make one with: openssl rand -hex 32), or --allow-random-secret for a trial")
 	}
-	errs = append(errs, c.validateUserData(caPEM))
+	errs = append(errs, c.validatePreviousSecret(), c.validateUserData(caPEM))
 	return errors.Join(errs...)
+}
+
+func (c *Config) validatePreviousSecret() error {
+	b := c.Bootstrap
+	if b.SecretPrevious == "" {
+		return nil
+	}
+	previous, err := token.NewSecret([]byte(b.SecretPrevious))
+	if err != nil {
+		return fmt.Errorf("--bootstrap-secret-previous: %w", err)
+	}
+	secret, err := token.NewSecret([]byte(b.Secret))
+	switch {
+	case b.Secret == "":
+		return errors.New("--bootstrap-secret-previous: set without --bootstrap-secret; the new secret belongs there")
+	case err == nil && bytes.Equal(secret.Bytes(), previous.Bytes()):
+		return errors.New("--bootstrap-secret-previous: the same as --bootstrap-secret; there it needs the new one")
+	}
+	return nil
 }
 
 // validateUserData renders the largest user data there can be.

@@ -6,13 +6,16 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
@@ -76,13 +79,17 @@ func (c canaries) inFiles(t *testing.T, dir string, except ...string) {
 func TestSecretsStayIn(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	dir := t.TempDir()
+	dir, home, temp := t.TempDir(), t.TempDir(), t.TempDir()
 	state := filepath.Join(dir, "state.db")
+	ca := newAuthority(t)
+	cert, key := ca.pair("server", nil)
 	secret := "canary-bootstrap-secret-0123456789abcdef"
 	hidden := canaries{
 		"secret key":       "33333333-cafe-4bad-8bad-333333333333",
 		"bootstrap secret": secret,
 		"blob":             "canary-blob-join-me-with-this-token",
+		"SSH key":          "canary-ssh-key-of-the-operators-user-data",
+		"gRPC port's key":  line(t, key),
 	}
 	blob := append(g.blob(), "# "+hidden["blob"]+"\n"...)
 	// The secrets come by files, as from mounted ones; that is the only place
@@ -90,19 +97,24 @@ func TestSecretsStayIn(t *testing.T) {
 	env := environment(
 		"SCW_ACCESS_KEY=SCW00000000000000000", "SCW_SECRET_KEY_FILE="+write(t, "key", hidden["secret key"]+"\n"),
 		"SCW_DEFAULT_PROJECT_ID=11111111-1111-1111-1111-111111111111", "BIGFLEET_BOOTSTRAP_SECRET_FILE="+write(t, "secret", secret+"\n"),
-		"SCW_DEBUG=1", // the SDK would print whole requests
+		"SCW_DEBUG=true", // the SDK would print whole requests
+		"HOME="+home, "TMPDIR="+temp,
 	)
-	args := []string{"--use-fake-backend", "--provider=certify", "--fake-hosts=process", "--log-level=debug", "--configure-timeout=10m", "--state=" + state}
-	p := startProvider(t, env, nil, args...)
+	base := write(t, "base", "#cloud-config\nssh_keys: {ed25519_private: "+hidden["SSH key"]+"}\n")
+	args := []string{"--use-fake-backend", "--provider=certify", "--fake-hosts=process", "--log-level=debug", "--configure-timeout=10m", "--state=" + state,
+		"--base-user-data=" + base, "--tls-cert=" + cert, "--tls-key=" + key, "--tls-ca=" + ca.pem}
+	creds := credentials.NewTLS(ca.client(""))
+	p := startProvider(t, env, creds, args...)
 	ids := p.machines(3)
-	key, err := tokens.NewSecret([]byte(secret))
+	hmacKey, err := tokens.NewSecret([]byte(secret))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, id := range ids {
-		hidden[fmt.Sprintf("token %d", i)] = tokens.Derive(key, id)
+		hidden[fmt.Sprintf("token %d", i)] = tokens.Derive(hmacKey, id)
 	}
 	hosts := state + ".fake" // the fake's servers and their disks: a host has its token and, on its tmpfs, its blob
+	hidden["channel's key"] = lines(t, filepath.Join(hosts, "channel.pem"))[len(lines(t, filepath.Join(hosts, "channel.pem")))-3]
 
 	look := func(what string) {
 		t.Helper()
@@ -114,8 +126,13 @@ func TestSecretsStayIn(t *testing.T) {
 		for _, m := range p.list().GetMachines() {
 			hidden.in(t, "machine, "+what, []byte(m.String()))
 		}
-		hidden.inFiles(t, dir, hosts)
-		commandLines(t, p.cmd.Process.Pid, hidden)
+		// What a guest's every process can read: tags and names.
+		_, servers := fetch(t, p.line(`fake Scaleway serves.*url=(\S+)`)[1]+"/debug/servers", "")
+		hidden.in(t, "the cloud's servers, "+what, []byte(servers))
+		for _, d := range []string{dir, home, temp} {
+			hidden.inFiles(t, d, hosts)
+		}
+		processes(t, p.cmd.Process.Pid, hidden)
 	}
 	configure := func(id string, blob []byte) {
 		t.Helper()
@@ -141,7 +158,7 @@ func TestSecretsStayIn(t *testing.T) {
 	// The blob is sealed, not lost: another process goes on with it.
 	p.kill()
 	hidden.inFiles(t, dir, hosts)
-	p = startProvider(t, env, nil, args...)
+	p = startProvider(t, env, creds, args...)
 	look("CONFIGURING after a restart")
 	g.open(t, "configure")
 	if _, err := p.await(ids[0], configured); err != nil {
@@ -178,20 +195,41 @@ func TestSecretsStayIn(t *testing.T) {
 	}
 	hidden.inFiles(t, dir, hosts)
 	hidden.in(t, "log", []byte(p.text()))
-	// A host has its own token in its configuration, and nothing else: neither
-	// what other hosts could be taken over with nor, once a hook is done, a blob.
-	configs, err := filepath.Glob(filepath.Join(hosts, "hosts", "*", "etc", "bigfleet-agent", "config.json"))
-	if err != nil || len(configs) != 2 {
-		t.Fatalf("hosts have %d configurations, want 2: %v", len(configs), err)
+	for _, args := range [][]string{{"state", "inspect", state}, {"state", "check", state}} {
+		hidden.in(t, strings.Join(args, " "), []byte(mustCtl(t, "", args...)))
 	}
-	for _, path := range configs {
-		content, err := os.ReadFile(path)
-		if names := hidden.found(content); err != nil || len(names) != 1 || !strings.HasPrefix(names[0], "token") {
-			t.Errorf("%s holds %q, want a token: %v", path, names, err)
+	// A host has its own token in files that root alone can read, and nothing else:
+	// neither what other hosts could be taken over with nor, once a hook is done, a
+	// blob.
+	others := maps.Clone(hidden)
+	maps.DeleteFunc(others, func(name, _ string) bool { return strings.HasPrefix(name, "token") || name == "channel's key" })
+	others.inFiles(t, hosts, filepath.Join(hosts, "channel.pem"))
+	machines, err := filepath.Glob(filepath.Join(hosts, "hosts", "*"))
+	if err != nil || len(machines) != 2 {
+		t.Fatalf("there are %d hosts, want 2: %v", len(machines), err)
+	}
+	for _, m := range machines {
+		own := map[string]bool{}
+		err := filepath.WalkDir(m, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for _, name := range hidden.found(content) {
+				own[name] = true
+				if info, err := d.Info(); err != nil || info.Mode().Perm() != 0o600 {
+					t.Errorf("%s holds the %s and has mode %v: %v", path, name, info.Mode(), err)
+				}
+			}
+			return nil
+		})
+		if err != nil || len(own) != 1 {
+			t.Errorf("%s holds %v, want a token: %v", m, own, err)
 		}
 	}
-	others := canaries{"secret key": hidden["secret key"], "bootstrap secret": secret, "blob": hidden["blob"]}
-	others.inFiles(t, hosts)
 	logs, err := filepath.Glob(filepath.Join(hosts, "hosts", "*", "var", "log", "*"))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("hosts have no logs: %v", err)
@@ -205,36 +243,93 @@ func TestSecretsStayIn(t *testing.T) {
 	}
 }
 
-// commandLines looks at the command lines of a process and of all that it
-// started: everybody on the machine can read them.
-func commandLines(t *testing.T, pid int, hidden canaries) {
+// processes looks at the command lines of a process and of all that it started,
+// which everybody on the machine can read, and at the environments of those that
+// it started: agents and hooks.
+func processes(t *testing.T, pid int, hidden canaries) {
 	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	found, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		t.Fatal(err)
 	}
-	children := map[string]bool{fmt.Sprint(pid): true}
-	for grown := true; grown; {
-		grown = false
-		for _, line := range lines {
-			p := filepath.Base(filepath.Dir(line))
-			stat, err := os.ReadFile("/proc/" + p + "/stat")
-			if err != nil || children[p] {
-				continue // it ended
-			}
+	parents := map[string]string{}
+	for _, path := range found {
+		if stat, err := os.ReadFile(path); err == nil { // else it ended
 			// pid (name) state parent
-			fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-			if children[fields[1]] {
-				children[p], grown = true, true
-			}
+			parents[filepath.Base(filepath.Dir(path))] = strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[1]
 		}
 	}
-	for p := range children {
+	first := fmt.Sprint(pid)
+	for p := range parents {
+		up := p
+		for up != first && parents[up] != "" {
+			up = parents[up]
+		}
+		if up != first {
+			continue
+		}
 		content, err := os.ReadFile("/proc/" + p + "/cmdline")
-		if err == nil { // else it ended
-			hidden.in(t, "command line of "+string(content), content)
+		if err == nil {
+			hidden.in(t, "the command line of "+string(content), content)
+		}
+		if p == first {
+			continue
+		}
+		if env, err := os.ReadFile("/proc/" + p + "/environ"); err == nil {
+			hidden.in(t, "the environment of "+string(content), env)
 		}
 	}
+}
+
+// TestSecretsOfARefusedAccount: a key that the cloud refuses is not quoted, by
+// whatever way the refusal comes.
+func TestSecretsOfARefusedAccount(t *testing.T) {
+	t.Parallel()
+	hidden := canaries{"secret key": "33333333-cafe-4bad-8bad-333333333333", "bootstrap secret": "canary-bootstrap-secret-0123456789abcdef"}
+	cloud := start(t, environment(), "fakecloud", "--addr=127.0.0.1:0", "--scale=0.001")
+	env := environment(
+		"SCW_API_URL="+cloud.line(`SCW_API_URL=(\S+)`)[1], "SCW_ACCESS_KEY=SCW00000000000000000", "SCW_SECRET_KEY="+hidden["secret key"],
+		"SCW_DEFAULT_PROJECT_ID="+cloud.line(`SCW_DEFAULT_PROJECT_ID=(\S+)`)[1], "BIGFLEET_BOOTSTRAP_SECRET="+hidden["bootstrap secret"], "SCW_DEBUG=true",
+	)
+	args := append(deployment(t), "--log-level=debug", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--bootstrap-addr=127.0.0.1:0")
+	code, out := run(t, env, args...)
+	if code != 1 || !strings.Contains(out, "refuses the credentials") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	hidden.in(t, "serve", []byte(out))
+	_, out = run(t, env, append([]string{"check-config", "--live"}, args...)...)
+	if !strings.Contains(out, "FAIL") {
+		t.Errorf("the live check finds nothing:\n%s", out)
+	}
+	hidden.in(t, "check-config --live", []byte(out))
+	hidden.in(t, "the cloud's log", []byte(cloud.text()))
+}
+
+// TestNoFileOfTheSDKIsRead: the vendor's tools keep keys in a file in the home
+// folder. A provider takes its account from flags, environment and the files
+// that they name; whoever opens the file here waits for ever.
+func TestNoFileOfTheSDKIsRead(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	config := filepath.Join(home, ".config", "scw", "config.yaml")
+	if err := os.MkdirAll(filepath.Dir(config), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vendor := []string{"HOME=" + home, "XDG_CONFIG_HOME=" + filepath.Join(home, ".config"), "SCW_CONFIG_PATH=" + config, "SCW_PROFILE=other"}
+	code, out := run(t, environment(vendor...), deployment(t)...)
+	wantRefusal(t, "an account in the home folder only", code, out, "SCW_ACCESS_KEY", "SCW_SECRET_KEY")
+
+	cloud := start(t, environment(), "fakecloud", "--addr=127.0.0.1:0", "--scale=0.001")
+	access, project := cloud.line(`SCW_ACCESS_KEY=(\S+)`)[1], cloud.line(`SCW_DEFAULT_PROJECT_ID=(\S+)`)[1]
+	p := startProvider(t, environment(append(vendor,
+		"SCW_API_URL="+cloud.line(`SCW_API_URL=(\S+)`)[1], "SCW_ACCESS_KEY="+access, "SCW_SECRET_KEY="+cloud.line(`SCW_SECRET_KEY=(\S+)`)[1],
+		"SCW_DEFAULT_PROJECT_ID="+project, "BIGFLEET_BOOTSTRAP_SECRET=0123456789abcdef0123456789abcdef",
+	)...), nil, append(deployment(t), "--bootstrap-addr=127.0.0.1:0")...)
+	// Which key it is, for whoever rotates keys: the id, not the secret.
+	p.line(`msg="Scaleway account" .*access_key=` + access + ` project=` + project)
 }
 
 // TestSecretsInRefusals: a secret in the wrong form is not quoted back.
