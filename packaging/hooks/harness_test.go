@@ -43,7 +43,7 @@ func newHost(t *testing.T, hook string) *host {
 		}
 	}
 	// Nothing else of the host is on the path.
-	for _, name := range []string{"awk", "cat", "chmod", "cp", "date", "env", "find", "grep", "head", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sleep", "sort", "tail", "tr"} {
+	for _, name := range []string{"awk", "cat", "chmod", "cp", "cut", "date", "env", "find", "grep", "head", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sleep", "sort", "tail", "tr"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)

@@ -131,6 +131,7 @@ func TestK3sRunAgain(t *testing.T) {
 		t.Errorf("the settings are the first cluster's: %s", got)
 	}
 	half := newK3s(t)
+	half.write(t, "root/etc/systemd/system/k3s-agent.service", "[Service]", 0o600)
 	half.write(t, "root/etc/rancher/k3s/config.yaml.d/90-bigfleet-blob.yaml", "half", 0o600)
 	if calls := half.must(t, "configure"); called(calls, "systemctl enable --now") != 1 {
 		t.Errorf("half configured: %q", calls)
