@@ -72,7 +72,7 @@ contexts: [{name: test, context: {cluster: test, user: admin}}]
 		"--tls-cert-file="+in("tls.crt"), "--tls-private-key-file="+in("tls.key"), "--cert-dir="+dir, "--token-auth-file="+in("tokens.csv"),
 		"--authorization-mode=RBAC", "--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+in("sa.key"),
 		"--service-account-signing-key-file="+in("sa.key"), "--service-cluster-ip-range=10.96.0.0/16",
-		"--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
+		"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection", "--endpoint-reconciler-type=none")
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		if status, _, err := c.try(t.Context(), http.MethodGet, "/readyz", nil); err == nil && status == http.StatusOK {
 			return c
