@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bigfleet-providers/provider/internal/channel"
 	"bigfleet-providers/provider/internal/store"
 	"bigfleet-providers/provider/internal/telemetry"
 )
@@ -88,10 +89,13 @@ func removeStale(ctx context.Context, path string) error {
 // peerKey is where a connection's context has the uid of its other end.
 type peerKey struct{}
 
-// serveAdmin serves the admin socket until ctx ends: a copy of the state file
-// and nothing else, to root and to the provider's own user.
-func serveAdmin(ctx context.Context, ln net.Listener, st *store.Store, log *slog.Logger) error {
+// serveAdmin serves the admin socket until ctx ends, to root and to the
+// provider's own user: copies of the state file, and which hosts use the
+// machines' tokens.
+func serveAdmin(ctx context.Context, ln net.Listener, st *store.Store, ch *channel.Server, log *slog.Logger) error {
 	mux := http.NewServeMux()
+	mux.Handle("GET /hosts", hostsHandler(ch))
+	mux.Handle("POST /hosts/{machine}/unlock", unlockHandler(st, ch, log))
 	mux.Handle("GET /state/backup", &backupHandler{store: st, log: log})
 	srv := newHTTPServer(ownPeers(mux), log)
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {

@@ -91,10 +91,10 @@ func (s *Server) accept(r *request, ack *command.Ack) (o *offer, first bool) {
 		s.mu.Unlock()
 		return nil, false
 	}
-	news := b.sight(now)
+	news := s.sight(b, now, r.previous)
 	switch {
 	case b.offered != nil && b.offered.id == ack.CommandID:
-		o, first = s.settle(b, ack.OK, s.clean(r.machine, b.offered, ack.Error)), true
+		o, first = s.settle(b, ack.OK, s.clean(r.machine, b.offered, ack.Error), ack.Started, ack.Finished), true
 	case b.reported != nil && b.reported.id == ack.CommandID:
 		o = b.reported
 	}
@@ -106,6 +106,9 @@ func (s *Server) accept(r *request, ack *command.Ack) (o *offer, first bool) {
 // clean cuts the secrets of the machine out of the host's words.
 func (s *Server) clean(machineID string, o *offer, words string) string {
 	secrets := []string{token.Derive(s.secret, machineID)}
+	if len(s.previous.Bytes()) > 0 {
+		secrets = append(secrets, token.Derive(s.previous, machineID))
+	}
 	if len(o.blob) <= command.MaxErrorBytes { // a longer one cannot be in there
 		secrets = append(secrets, string(o.blob), base64.StdEncoding.EncodeToString(o.blob))
 	}

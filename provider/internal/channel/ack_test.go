@@ -40,10 +40,10 @@ func TestAckWaitsForTheRecord(t *testing.T) {
 		r.Confirm(errors.New("a second call changes nothing"))
 		wantStatus(t, <-acked, http.StatusOK)
 		wantStatus(t, h.ack("m-1", okAck("op-1")), http.StatusOK) // repeated
-		if got := h.count(telemetry.MetricChannelAcks, resultRepeated); got != 1 {
+		if got := h.count(telemetry.MetricChannelAcks.Name, resultRepeated); got != 1 {
 			t.Errorf("counted %v repeated reports, want 1", got)
 		}
-		if got := h.count(telemetry.MetricChannelDelivery, string(command.Configure), outcomeOK); got != 1 {
+		if got := h.count(telemetry.MetricChannelDelivery.Name, string(command.Configure), outcomeOK); got != 1 {
 			t.Errorf("measured %v deliveries, want 1", got)
 		}
 	})
@@ -166,13 +166,13 @@ func TestDuplicateAcksRace(t *testing.T) {
 			}
 			time.Sleep(time.Minute) // the rate limit recovers
 		}
-		if got := h.count(telemetry.MetricChannelDelivery, string(command.Configure), outcomeOK); got != 50 {
+		if got := h.count(telemetry.MetricChannelDelivery.Name, string(command.Configure), outcomeOK); got != 50 {
 			t.Errorf("%v reports of 50 deliveries", got)
 		}
-		if got := h.count(telemetry.MetricChannelAcks, resultSettled); got != 50 {
+		if got := h.count(telemetry.MetricChannelAcks.Name, resultSettled); got != 50 {
 			t.Errorf("counted %v first reports, want 50", got)
 		}
-		if got := h.count(telemetry.MetricChannelAcks, resultRepeated); got != 150 {
+		if got := h.count(telemetry.MetricChannelAcks.Name, resultRepeated); got != 150 {
 			t.Errorf("counted %v repeated reports, want 150", got)
 		}
 	})

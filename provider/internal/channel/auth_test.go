@@ -64,7 +64,7 @@ func TestAuthoriseRefusesAlike(t *testing.T) {
 			if w.Body.String() != same {
 				t.Errorf("body %q, want the one answer %q", w.Body, same)
 			}
-			if got := h.count(telemetry.MetricChannelAuthFailures, tt.reason); got != 1 {
+			if got := h.count(telemetry.MetricChannelAuthFailures.Name, tt.reason); got != 1 {
 				t.Errorf("reason %s counted %v times, want 1; log %s", tt.reason, got, h.log)
 			}
 			if len(h.mailboxes) != 0 {
@@ -123,7 +123,7 @@ func TestFloodIsThrottled(t *testing.T) {
 		if passed != h.limits.RequestBurst || throttled != 100-passed {
 			t.Errorf("%d passed and %d were throttled, want a burst of %d", passed, throttled, h.limits.RequestBurst)
 		}
-		if got := h.count(telemetry.MetricChannelThrottled); got != float64(throttled) {
+		if got := h.count(telemetry.MetricChannelThrottled.Name); got != float64(throttled) {
 			t.Errorf("counted %v throttled requests, want %d", got, throttled)
 		}
 		wantStatus(t, h.poll("m-2", ""), http.StatusNoContent) // another machine is not concerned
@@ -171,7 +171,7 @@ func TestPanicIsCountedAndNotQuoted(t *testing.T) {
 		}()
 		h.poll("m-1", "")
 	}()
-	if got := h.count(telemetry.MetricChannelPanics); got != 1 {
+	if got := h.count(telemetry.MetricPanics.Name); got != 1 {
 		t.Errorf("counted %v panics, want 1", got)
 	}
 	if strings.Contains(h.log.String(), "canary-panic") || !strings.Contains(h.log.String(), command.PathCommand) {

@@ -38,6 +38,12 @@ var _ delivery.Delivery = (*Server)(nil)
 type Options struct {
 	// Secret is the key of every machine's token. Required.
 	Secret token.Secret
+	// Previous is the secret before, whose tokens are still accepted during a
+	// rollout. A host that its machine's token is tied to is given its token of
+	// Secret. The zero Secret accepts none.
+	Previous token.Secret
+	// Locks tie tokens to hosts; nil ties none.
+	Locks Locks
 	// Known says whether the id is one of our machines. Required. Called on
 	// every request, also on ones that nobody authorised yet: it must be cheap.
 	Known func(machineID string) bool
@@ -99,6 +105,8 @@ func setDefault[T float64 | int | time.Duration](field *T, def T) {
 // methods may be called from many goroutines.
 type Server struct {
 	secret   token.Secret
+	previous token.Secret // zero when there is none
+	locks    Locks
 	known    func(string) bool
 	settled  func(string, string) bool
 	packages fs.FS
@@ -112,6 +120,7 @@ type Server struct {
 
 	mu        sync.Mutex // guards mailboxes and all that is in them; never held over I/O
 	mailboxes map[string]*mailbox
+	roster    roster
 }
 
 // New returns a server of the channel, or every fault of the options.
@@ -133,8 +142,13 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.Limits.setDefaults()
-	return &Server{
+	if o.Locks == nil {
+		o.Locks = noLocks{}
+	}
+	s := &Server{
 		secret:    o.Secret,
+		previous:  o.Previous,
+		locks:     o.Locks,
 		known:     o.Known,
 		settled:   o.Settled,
 		packages:  o.Packages,
@@ -143,7 +157,12 @@ func New(o Options) (*Server, error) {
 		metrics:   newMetrics(o.Metrics),
 		released:  make(chan struct{}),
 		mailboxes: map[string]*mailbox{},
-	}, nil
+		roster:    roster{versions: map[string]int{}},
+	}
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(agents{s})
+	}
+	return s, nil
 }
 
 // Release answers every parked poll with 503 and Retry-After, and later polls
@@ -159,8 +178,16 @@ func (s *Server) Handler() http.Handler {
 
 // route is reached by authorised requests only.
 func (s *Server) route(w http.ResponseWriter, r *request) {
+	if !isPackagePath(r.URL.Path) && !s.screen(w, r) {
+		return
+	}
 	switch {
 	case r.URL.Path == command.PathCommand:
+		if r.previous && r.locked {
+			// Only to a host that proved to be the machine's by more than a token of
+			// a secret that may be known to others.
+			w.Header().Set(command.HeaderToken, token.Derive(s.secret, r.machine))
+		}
 		s.serveCommand(w, r)
 	case r.URL.Path == command.PathAck:
 		s.serveAck(w, r)

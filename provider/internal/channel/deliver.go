@@ -28,6 +28,7 @@ type offer struct {
 	blob    []byte // the caller's, to be cut out of the host's own words
 	since   time.Time
 	fetched time.Time // when a host first took it; zero when none did
+	taker   string    // that host's digest
 
 	// report receives the host's report and ended the reason for which none
 	// will come; one of them, once.
@@ -89,7 +90,7 @@ func (s *Server) offer(machineID string, o *offer) {
 	switch {
 	case b.parked == nil: // the next poll will get it
 	case knows(b.sighting, o.kind):
-		h := s.hand(o)
+		h := s.hand(o, b.parked.host)
 		b.wakeParked(&h)
 	default:
 		s.refuseUnknownKind(b)
@@ -112,11 +113,15 @@ type handed struct {
 	first bool   // no host had the command before
 }
 
+// mayTake says whether the host may have the command, and the blob in it: the
+// one that took it first, again after a reboot, and no other.
+func (o *offer) mayTake(host identity) bool { return o.fetched.IsZero() || o.taker == host.host }
+
 // hand gives the offered command out. Callers hold s.mu.
-func (s *Server) hand(o *offer) handed {
+func (s *Server) hand(o *offer, to identity) handed {
 	h := handed{offer: o, body: o.body, first: o.fetched.IsZero()}
 	if h.first {
-		o.fetched = time.Now()
+		o.fetched, o.taker = time.Now(), to.host
 		s.metrics.handover.WithLabelValues(string(o.kind)).Observe(o.fetched.Sub(o.since).Seconds())
 	}
 	return h
@@ -147,9 +152,9 @@ func (s *Server) giveUp(machineID string, o *offer, cause error) (delivery.Repor
 	return delivery.Report{}, fmt.Errorf("command %s for machine %s: %w: its host %s and %s", o.id, machineID, cause, heard, fetched)
 }
 
-// settle hands the report on the offered command to its Deliver. Callers hold
-// s.mu.
-func (s *Server) settle(b *mailbox, ok bool, words string) *offer {
+// settle hands the report on the offered command to its Deliver; the host worked
+// on it from began to ended, zero when it did not. Callers hold s.mu.
+func (s *Server) settle(b *mailbox, ok bool, words string, began, ended time.Time) *offer {
 	o := b.offered
 	b.offered, b.reported = nil, o
 	o.body, o.blob = nil, nil
@@ -158,7 +163,7 @@ func (s *Server) settle(b *mailbox, ok bool, words string) *offer {
 		outcome = outcomeFailed
 	}
 	s.metrics.delivery.WithLabelValues(string(o.kind), outcome).Observe(time.Since(o.since).Seconds())
-	o.report <- delivery.Report{OK: ok, Error: words, Confirm: func(err error) {
+	o.report <- delivery.Report{OK: ok, Error: words, Fetched: o.fetched, Started: began, Finished: ended, Confirm: func(err error) {
 		o.confirm.Do(func() {
 			o.err = err
 			close(o.recorded)
@@ -176,7 +181,7 @@ func knows(h Sighting, k command.Kind) bool {
 // refuseUnknownKind reports in the agent's stead that it is too old for the
 // offered command: it could not even read it. Callers hold s.mu.
 func (s *Server) refuseUnknownKind(b *mailbox) {
-	s.settle(b, false, fmt.Sprintf("the host's agent (version %q) does not know the command %q, only %s; install a newer agent in the image", b.sighting.Version, b.offered.kind, strings.Join(b.sighting.Kinds, ", ")))
+	s.settle(b, false, fmt.Sprintf("the host's agent (version %q) does not know the command %q, only %s; install a newer agent in the image", b.sighting.Version, b.offered.kind, strings.Join(b.sighting.Kinds, ", ")), time.Time{}, time.Time{})
 }
 
 // Contact implements delivery.Delivery. Polls and reports count, a fetch of the

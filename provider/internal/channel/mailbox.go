@@ -14,6 +14,8 @@ type mailbox struct {
 
 	sighting Sighting
 	boots    boots
+	stranger *stranger // nil until a second host uses the token
+	previous bool      // the host's token is of the secret before
 	// heard is closed at the next sighting; nil when nobody waits for one.
 	heard chan struct{}
 
@@ -22,6 +24,10 @@ type mailbox struct {
 	// reported is the last command that the host reported on. It holds no blob.
 	// It stays after it was settled, so that a repeated report is recognised.
 	reported *offer
+	// older and newer are the neighbours in the roster, version is under what it is
+	// counted there; "" for a host that was not heard from.
+	older, newer *mailbox
+	version      string
 	// parked is the poll that waits for a command; at most one.
 	parked *parkedPoll
 }
@@ -29,6 +35,7 @@ type mailbox struct {
 // parkedPoll is a long poll that is held open. Whoever takes it out of the
 // mailbox must either send the machine's command or close wake, once.
 type parkedPoll struct {
+	host identity
 	wake chan handed // room for one, so that the sender never waits
 }
 
@@ -110,17 +117,15 @@ func (s *Server) HeardWithin(machineID string, d time.Duration) bool {
 
 // news is what a sighting brought that is worth a line in the log.
 type news struct {
-	first  bool // since the mailbox was made
-	cloned bool
-	clones int // to be logged; 0 when a line came out lately
+	first   bool // since the mailbox was made
+	renewed bool // the host has taken the token of the present secret
 }
 
-// sight records a sighting and wakes who waits for it.
-func (b *mailbox) sight(now Sighting) news {
-	n := news{first: b.sighting.At.IsZero(), cloned: b.boots.see(now.Boot, now.At)}
-	if n.cloned {
-		n.clones, _ = b.boots.log.due()
-	}
+// sight records a sighting and wakes who waits for it. Callers hold s.mu.
+func (s *Server) sight(b *mailbox, now Sighting, previous bool) news {
+	n := news{first: b.sighting.At.IsZero(), renewed: b.previous && !previous}
+	s.noteSecret(b, previous)
+	s.roster.saw(b, now)
 	b.sighting = now
 	if b.heard != nil {
 		close(b.heard)
@@ -139,6 +144,9 @@ func (s *Server) Forget(machineID string) {
 		return
 	}
 	delete(s.mailboxes, machineID)
+	s.roster.drop(b)
+	s.noteSecret(b, false)
+	s.dropStranger(b)
 	b.withdraw(ErrForgotten)
 	b.wakeParked(nil)
 	if b.heard != nil {

@@ -68,7 +68,7 @@ func TestPackages(t *testing.T) {
 	if _, ok := h.LastContact("m-1"); ok {
 		t.Error("a fetch counts as first contact, though no agent runs yet")
 	}
-	if got := h.count(telemetry.MetricChannelPackages, resultServed); got != 3 {
+	if got := h.count(telemetry.MetricChannelPackages.Name, resultServed); got != 3 {
 		t.Errorf("counted %v fetches, want 3", got)
 	}
 }

@@ -88,7 +88,7 @@ func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 		s.mu.Unlock()
 		return nil, nil
 	}
-	news := b.sight(now)
+	news := s.sight(b, now, r.previous)
 	have := r.Header.Get(command.HeaderHave)
 	if r.Context().Err() != nil || have != "" && b.reported != nil && b.reported.id == have {
 		// The host gave this poll up, to report, and it was overtaken by what the
@@ -103,17 +103,22 @@ func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 	// A host that works on the command already waits for another one: it must not
 	// be handed the blob again and again.
 	fresh := b.offered != nil && b.offered.id != have
+	denied := fresh && !b.offered.mayTake(r.host)
 	switch {
-	case fresh:
-		handing := s.hand(b.offered)
+	case fresh && !denied:
+		handing := s.hand(b.offered, r.host)
 		h = &handing
 	case park:
 		b.wakeParked(nil) // most likely a connection that died without our notice
-		p = &parkedPoll{wake: make(chan handed, 1)}
+		p = &parkedPoll{host: r.host, wake: make(chan handed, 1)}
 		b.parked = p
 	}
 	s.mu.Unlock()
 	s.tell(r, now, news)
+	if denied {
+		s.log.WarnContext(r.Context(), "a command is kept from a host that is not the one which took it first; it ends at its deadline, or with a new one",
+			telemetry.KeyMachine, r.machine, telemetry.KeyHost, shorten(r.host.host), telemetry.KeyRemote, r.RemoteAddr)
+	}
 	return h, p
 }
 
@@ -166,20 +171,16 @@ func (s *Server) tell(r *request, now Sighting, n news) {
 		s.log.DebugContext(r.Context(), "heard from a host for the first time in the life of this process",
 			telemetry.KeyMachine, r.machine, telemetry.KeyVersion, now.Version, telemetry.KeyRemote, r.RemoteAddr)
 	}
-	if n.cloned {
-		s.metrics.clones.Inc()
-	}
-	if n.clones > 0 {
-		s.log.WarnContext(r.Context(), "two hosts use one machine's token; was its image taken from a running host? Delete the host that is not the machine's",
-			telemetry.KeyMachine, r.machine, telemetry.KeyBoot, now.Boot, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n.clones)
+	if n.renewed {
+		s.log.InfoContext(r.Context(), "a host uses a token of the present bootstrap secret now", telemetry.KeyMachine, r.machine)
 	}
 }
 
 // sighting reads what the agent says about itself. Nothing is refused for it,
 // but nothing over its limit is kept.
 func sighting(r *request) Sighting {
-	now := Sighting{At: time.Now(), Version: bounded(r, command.HeaderVersion, maxVersionBytes), Boot: bounded(r, command.HeaderBoot, maxBootBytes)}
-	for kind := range strings.SplitSeq(bounded(r, command.HeaderKinds, maxKinds*maxKindBytes), ",") {
+	now := Sighting{At: time.Now(), Version: bounded(r.Header, command.HeaderVersion, maxVersionBytes), Boot: bounded(r.Header, command.HeaderBoot, maxBootBytes)}
+	for kind := range strings.SplitSeq(bounded(r.Header, command.HeaderKinds, maxKinds*maxKindBytes), ",") {
 		if kind = strings.TrimSpace(kind); kind != "" && len(now.Kinds) < maxKinds {
 			now.Kinds = append(now.Kinds, kind)
 		}
@@ -187,8 +188,8 @@ func sighting(r *request) Sighting {
 	return now
 }
 
-func bounded(r *request, header string, limit int) string {
-	v := r.Header.Get(header)
+func bounded(h http.Header, header string, limit int) string {
+	v := h.Get(header)
 	if len(v) > limit {
 		return ""
 	}

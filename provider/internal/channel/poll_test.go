@@ -82,7 +82,7 @@ func TestParkedPollWakesAtOnce(t *testing.T) {
 		h := newHarness(t)
 		done := h.background(h.pollRequest("m-1", "&wait=60"))
 		time.Sleep(20 * time.Second)
-		if got := h.count(telemetry.MetricChannelParked); got != 1 {
+		if got := h.count(telemetry.MetricChannelParked.Name); got != 1 {
 			t.Errorf("%v polls parked, want 1", got)
 		}
 		offered := time.Now()
@@ -92,10 +92,10 @@ func TestParkedPollWakesAtOnce(t *testing.T) {
 		if took := time.Since(offered); took != 0 {
 			t.Errorf("the command took %s to the host", took)
 		}
-		if got := h.count(telemetry.MetricChannelParked); got != 0 {
+		if got := h.count(telemetry.MetricChannelParked.Name); got != 0 {
 			t.Errorf("%v polls parked, want 0", got)
 		}
-		if got := h.count(telemetry.MetricChannelHandover, string(command.Configure)); got != 1 {
+		if got := h.count(telemetry.MetricChannelHandover.Name, string(command.Configure)); got != 1 {
 			t.Errorf("%v hand-overs measured, want 1", got)
 		}
 		cancel()
@@ -138,7 +138,7 @@ func TestNewerPollTakesOver(t *testing.T) {
 		newer := h.background(h.pollRequest("m-1", "&wait=60"))
 		wantStatus(t, <-older, http.StatusNoContent)
 		synctest.Wait()
-		if got := h.count(telemetry.MetricChannelPolls, resultTakenOver); got != 1 {
+		if got := h.count(telemetry.MetricChannelPolls.Name, resultTakenOver); got != 1 {
 			t.Errorf("counted %v polls taken over, want 1", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +200,7 @@ func TestHungUpPollLeavesTheCommand(t *testing.T) {
 		wantCommand(t, h.poll("m-1", "&wait=60"), "op-1")
 		cancel()
 		<-end
-		if got := h.count(telemetry.MetricChannelPolls, resultHangup); got != 1 {
+		if got := h.count(telemetry.MetricChannelPolls.Name, resultHangup); got != 1 {
 			t.Errorf("counted %v hang-ups, want 1", got)
 		}
 	})
@@ -277,7 +277,7 @@ func TestReleaseAnswersEveryPoll(t *testing.T) {
 		}
 		wantStatus(t, h.poll("m-1", "&wait=60"), http.StatusServiceUnavailable)
 		wantStatus(t, h.ack("m-1", okAck("op-1")), http.StatusConflict) // reports are still judged
-		if got := h.count(telemetry.MetricChannelParked); got != 0 {
+		if got := h.count(telemetry.MetricChannelParked.Name); got != 0 {
 			t.Errorf("%v polls parked, want 0", got)
 		}
 	})
@@ -301,51 +301,6 @@ func TestSightings(t *testing.T) {
 		h.Forget("m-1")
 		if _, ok := h.LastContact("m-1"); ok {
 			t.Error("a contact after Forget")
-		}
-	})
-}
-
-func TestClones(t *testing.T) {
-	type step struct {
-		boot   string
-		after  time.Duration
-		cloned bool
-	}
-	tests := map[string][]step{
-		"one host":            {{"a", 0, false}, {"a", time.Second, false}, {"a", time.Hour, false}},
-		"reboot":              {{"a", 0, false}, {"b", time.Second, false}, {"b", time.Second, false}},
-		"two hosts":           {{"a", 0, false}, {"b", time.Second, false}, {"a", time.Second, true}, {"b", time.Second, true}},
-		"three hosts":         {{"a", 0, false}, {"b", time.Second, false}, {"c", time.Second, false}, {"a", time.Second, true}},
-		"back after too long": {{"a", 0, false}, {"b", time.Second, false}, {"a", cloneWindow, false}},
-		"no boot id":          {{"", 0, false}, {"a", time.Second, false}, {"", time.Second, false}},
-		"many reboots":        {{"a", 0, false}, {"b", 1, false}, {"c", 1, false}, {"d", 1, false}, {"e", 1, false}, {"a", 1, false}},
-	}
-	for name, steps := range tests {
-		t.Run(name, func(t *testing.T) {
-			var b boots
-			now := time.Now()
-			for i, s := range steps {
-				now = now.Add(s.after)
-				if got := b.see(s.boot, now); got != s.cloned {
-					t.Errorf("step %d: cloned is %t, want %t", i, got, s.cloned)
-				}
-			}
-		})
-	}
-}
-
-func TestClonesAreCountedAndLoggedThinly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t)
-		for i := range 40 {
-			h.poll("m-1", "", func(r *http.Request) { r.Header.Set(command.HeaderBoot, fmt.Sprint("host-", i%2)) })
-			time.Sleep(time.Second / 4)
-		}
-		if got := h.count(telemetry.MetricChannelClones); got != 38 {
-			t.Errorf("counted %v, want 38", got)
-		}
-		if got := strings.Count(h.log.String(), "two hosts use one machine's token"); got != 1 {
-			t.Errorf("%d lines in ten seconds, want 1", got)
 		}
 	})
 }

@@ -205,7 +205,7 @@ func TestStopReleasesParkedPolls(t *testing.T) {
 	for i := range fleet {
 		go send(l.request("GET", fmt.Sprintf("m-%d", i), command.PathCommand, "&wait=60", nil))
 	}
-	eventually(t, "all polls are parked", func() bool { return l.count(telemetry.MetricChannelParked) == fleet })
+	eventually(t, "all polls are parked", func() bool { return l.count(telemetry.MetricChannelParked.Name) == fleet })
 	go send(l.request("POST", "m-ack", command.PathAck, "", strings.NewReader(ackBody(t, okAck("op-1")))))
 	report := <-end
 
@@ -427,7 +427,7 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Error(err)
 	}
 	everything := out.String() + l.log.String() + l.metricsText()
-	if !strings.Contains(everything, "disk full") || !strings.Contains(everything, telemetry.MetricChannelPolls) {
+	if !strings.Contains(everything, "disk full") || !strings.Contains(everything, telemetry.MetricChannelPolls.Name) {
 		t.Error("the log or the metrics were not collected")
 	}
 	for name, canary := range map[string]string{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
@@ -40,7 +41,11 @@ func (s *Store) Copy() (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, to.Close())
 	}
-	return to, nil
+	if !s.disk.mayHoldRemains() {
+		return to, nil
+	}
+	// Of the copy, not of the file: changes must not wait for it.
+	return cleanCopy(to, s.disk.folder())
 }
 
 // roomFor refuses a copy that would leave too little for the changes that come
@@ -70,6 +75,8 @@ func (f *file) copyTo(w io.Writer) error {
 
 func (f *file) folder() string { return f.dir }
 
+func (f *file) mayHoldRemains() bool { return f.marked.Load() }
+
 // Backup copies the state file at path to dest, which must not exist. No
 // provider may run on it; one that does makes copies itself, see Copy. What was
 // written is verified before it appears under its name.
@@ -78,7 +85,9 @@ func Backup(path, dest string) (*Contents, error) {
 	if err != nil {
 		return nil, at(path, err)
 	}
-	err = WriteBackup(dest, f.copyTo)
+	if err = f.readMark(); err == nil {
+		err = WriteBackup(dest, func(w io.Writer) error { return f.cleanCopyTo(w, filepath.Dir(dest)) })
+	}
 	if err := errors.Join(err, f.close()); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,8 @@ import (
 //	├── generations  how many there are, 8 bytes; missing without their bucket
 //	├── owner        Owner; missing in files of the first releases
 //	├── restored     when a copy became this file, Unix nanoseconds, 8 bytes; missing if never
-//	└── inventoried  empty; missing until every server that the cloud had is known
+//	├── inventoried  empty; missing until every server that the cloud had is known
+//	└── sealed       empty; missing until a sealed blob was written, see remains.go
 //	machines
 //	└── <machine id>  Record, with marks, operations and binding: one key a decision
 //	marks
@@ -51,6 +52,7 @@ const (
 	ownerKey       = "owner"
 	restoredKey    = "restored"
 	inventoriedKey = "inventoried"
+	sealedKey      = "sealed"
 )
 
 // lockWait is how long Open waits for another process to let go of the file:
@@ -72,6 +74,8 @@ type file struct {
 	upgraded []uint64 // the schema versions that open led it through
 	tx       int      // id of the last transaction
 	bytes    atomic.Int64
+	marked   atomic.Bool // it may hold remains of sealed blobs
+	remains  error       // why they could not be dropped at open
 	// wedged says that a call into bbolt did not return: its locks may be held
 	// for ever, and only the descriptor can be closed.
 	wedged atomic.Bool
@@ -90,7 +94,10 @@ func openFile(path string, l ladder, o Owner) (*file, error) {
 	if err := f.prepare(path, l, o); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
-	return f, nil
+	// A copy that cannot be made is no reason not to start.
+	clean, err := f.withoutRemains(path)
+	clean.remains = err
+	return clean, nil
 }
 
 // prepare makes an open file one of this release's and the owner's.
@@ -108,7 +115,7 @@ func (f *file) prepare(path string, l ladder, o Owner) error {
 	if err := f.upgrade(l, path); err != nil {
 		return err
 	}
-	return f.belongTo(o)
+	return errors.Join(f.belongTo(o), f.readMark())
 }
 
 // openExisting locks and opens a state file as it is. With os.O_RDONLY it takes

@@ -25,6 +25,12 @@ func (f *file) write(b *batch) error {
 		if tx.ID() != f.tx+1 {
 			return errors.Join(fmt.Errorf("transaction %d follows %d: the file is not as it was left", tx.ID(), f.tx), tx.Rollback())
 		}
+		mark := !f.marked.Load() && holdsSealed(b)
+		if mark {
+			if err := putMark(tx); err != nil {
+				return errors.Join(err, tx.Rollback())
+			}
+		}
 		if err := put(tx, b); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
@@ -33,6 +39,9 @@ func (f *file) write(b *batch) error {
 			return classify(err)
 		}
 		f.tx++
+		if mark {
+			f.marked.Store(true)
+		}
 		f.bytes.Store(size)
 		return f.inPlace()
 	})
