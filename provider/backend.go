@@ -17,6 +17,7 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 	"bigfleet-providers/provider/internal/cloud/scaleway/instances"
 	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/provider/internal/telemetry/tracing"
 )
 
 const (
@@ -25,6 +26,9 @@ const (
 	apiTimeout = 30 * time.Second
 	apiReserve = 10 * time.Second
 )
+
+// cloudName names the cloud in logs and in the names of metrics.
+const cloudName = "scaleway"
 
 // backend is the cloud as the parts use it.
 type backend struct {
@@ -48,11 +52,11 @@ type adopter interface {
 
 // openScaleway makes the Scaleway adapter, against the real API or, by the same
 // client, against the fake.
-func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.Registerer, log *slog.Logger) (*backend, error) {
+func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.Registerer, traces *tracing.Tracing, log *slog.Logger) (*backend, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxCloudSteps
 	// The limit is outside, so that a call's duration is the cloud's own.
-	var calls http.RoundTripper = telemetry.NewTransport(transport, "scaleway", reg, log)
+	calls := traces.Transport(telemetry.NewTransport(transport, cloudName, reg, log))
 	cc := cfg.credentials()
 	cc.Version, cc.Log = version, log
 	timing := instances.Timing{Poll: cfg.PollInterval, Settle: cfg.SettleWindow}
@@ -62,7 +66,7 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 	}
 	if fake == nil || cfg.set["api-rate"] {
 		limited, err := budget.New(budget.Options{
-			Next: calls, Cloud: "scaleway", Rate: cfg.APIRate, Burst: cfg.APIBurst, Reserve: apiReserve, Metrics: reg,
+			Next: calls, Rate: cfg.APIRate, Burst: cfg.APIBurst, Reserve: apiReserve, Metrics: reg,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("limit on API calls: %w", err)

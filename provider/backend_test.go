@@ -35,7 +35,7 @@ func TestWhichBackendIsLimited(t *testing.T) {
 				t.Fatal(err)
 			}
 			reg := prometheus.NewRegistry()
-			if _, err := openScaleway(cfg, tt.fake, "test", reg, slog.New(slog.DiscardHandler)); err != nil {
+			if _, err := openScaleway(cfg, tt.fake, "test", reg, nil, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
 			families, err := reg.Gather()

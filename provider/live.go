@@ -44,7 +44,7 @@ func checkLive(ctx context.Context, cfg *Config, version string, w io.Writer) (f
 		}
 		defer func() { err = errors.Join(err, fake.Close()) }()
 	}
-	back, err := openScaleway(cfg, fake, version, prometheus.NewRegistry(), quiet)
+	back, err := openScaleway(cfg, fake, version, prometheus.NewRegistry(), nil, quiet)
 	if err != nil {
 		return false, err
 	}

@@ -30,6 +30,7 @@ import (
 	"bigfleet-providers/provider/internal/rpc"
 	"bigfleet-providers/provider/internal/store"
 	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/provider/internal/telemetry/tracing"
 	"bigfleet-providers/shared/token"
 )
 
@@ -66,10 +67,17 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 
 	collectNormally := collectRarely()
 	defer collectNormally()
-	// The store comes first: a second process on the same file must learn that
-	// before it opens a port or touches the cloud.
 	reg := telemetry.NewRegistry(cloudName, version)
 	m := newMetrics(reg)
+	traces, err := tracing.Open(ctx, tracing.Options{
+		Cloud: cloudName, Provider: cfg.Provider, Zone: cfg.Zone, Version: version, Lookup: os.LookupEnv, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer traces.Close(ctx)
+	// The store comes first: a second process on the same file must learn that
+	// before it opens a port or touches the cloud.
 	st, err := store.Open(store.Options{Path: cfg.State, Owner: cfg.owner(), View: new(rpc.Framer).Frame, Log: log, Committed: m.committed})
 	if err != nil {
 		return err
@@ -108,7 +116,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		return errors.Join(err, front.listener.Close())
 	}
 
-	back, err := openScaleway(cfg, fake, version, reg, log)
+	back, err := openScaleway(cfg, fake, version, reg, traces, log)
 	if err != nil {
 		return errors.Join(err, front.listener.Close())
 	}
@@ -176,6 +184,9 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		o.MaxCloudSteps = runtime.GOMAXPROCS(0)
 		o.Pace.CallsFirst = true
 	}
+	if traces != nil {
+		o.Tracer = traces
+	}
 	engine := lifecycle.New(o)
 	reg.MustRegister(newFleet(st, engine))
 	slots := &slotSource{cfg: cfg, catalog: back.catalog, fitter: back.fitter, adopter: back.adopter, engine: engine, metrics: m, log: log}
@@ -212,7 +223,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	listeners := []*certificates.Live{front.certs}
 	grpcOpts := grpcOptions{
 		reflection: cfg.Reflection, requireIdentity: cfg.RequireShardIdentity,
-		stopTimeout: cfg.ShutdownTimeout, serving: &serving, metrics: m, log: log,
+		stopTimeout: cfg.ShutdownTimeout, serving: &serving, metrics: m, log: log, more: traces.ServerOptions(rpc.Mutations()...),
 	}
 	if grpcCerts != nil {
 		listeners = append(listeners, grpcCerts)

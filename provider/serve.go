@@ -52,6 +52,7 @@ type grpcOptions struct {
 	serving         *atomic.Bool // told whether calls are taken
 	metrics         *metrics
 	log             *slog.Logger
+	more            []grpc.ServerOption
 }
 
 // serveGRPC serves the service, health and, if asked for, reflection on ln
@@ -80,6 +81,7 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}),
 	}
+	opts = append(opts, o.more...)
 	if o.tls != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(o.tls)))
 	}

@@ -71,6 +71,14 @@ func handler[In any](method string, read func(*In) (*encoded, error)) grpc.Metho
 	}
 }
 
+// Mutations are the full names of the methods that can begin a transition.
+func Mutations() []string {
+	return []string{
+		pb.CapacityProvider_Create_FullMethodName, pb.CapacityProvider_Configure_FullMethodName,
+		pb.CapacityProvider_Drain_FullMethodName, pb.CapacityProvider_Delete_FullMethodName,
+	}
+}
+
 // Create implements the service.
 func (s *Server) Create(ctx context.Context, in *pb.CreateRequest) (*pb.TransitionAck, error) {
 	return s.start(ctx, machine.Request{Kind: machine.Create, MachineID: in.GetMachineId(), Fence: fenceOf(in)}, nil)
