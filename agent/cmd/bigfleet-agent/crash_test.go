@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,7 +123,7 @@ func TestKillAtAnyTime(t *testing.T) {
 	}
 }
 
-// When the run's shell is killed too, the outcome is not known: what is left is
+// When the run's supervisor is killed too, the outcome is not known: what is left is
 // ended and the hook runs again as attempt 2.
 func TestLostRunIsAnotherAttempt(t *testing.T) {
 	h := newHost(t, noteAndWait)
@@ -130,7 +131,7 @@ func TestLostRunIsAnotherAttempt(t *testing.T) {
 	h.server.Deliver(ct.Configure("op-1", "join"))
 	h.waitRun(t, "configure op-1 1")
 	h.kill()
-	h.killShell(t)
+	h.killSupervisor(t)
 	h.start(t)
 	h.waitRun(t, "configure op-1 2")
 	if others := processesWith(t, "BIGFLEET_ATTEMPT=1", h.dir); len(others) > 0 {
@@ -143,25 +144,35 @@ func TestLostRunIsAnotherAttempt(t *testing.T) {
 	}
 }
 
-// killShell kills the supervising shell of the configure that runs, not its
-// group.
-func (h *host) killShell(t *testing.T) {
+// killSupervisor kills what supervises the configure that runs, and nothing else.
+func (h *host) killSupervisor(t *testing.T) {
 	t.Helper()
-	pids, err := filepath.Glob(filepath.Join(h.dir, "run", "runs", "*-configure-1", "pid"))
-	if err != nil || len(pids) != 1 {
-		t.Fatal(pids, err)
-	}
-	body, err := os.ReadFile(pids[0])
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	shell, err := strconv.Atoi(strings.TrimSpace(string(body)))
-	if err != nil {
-		t.Fatal(err)
+	for _, path := range paths {
+		body, err := os.ReadFile(path)
+		if err != nil {
+			continue // it ended
+		}
+		argv := strings.Split(string(body), "\x00")
+		run := func(arg string) bool {
+			return strings.HasPrefix(arg, h.dir) && strings.HasSuffix(arg, "-configure-1")
+		}
+		if !slices.ContainsFunc(argv, run) || !slices.Contains(argv, "bigfleet-hook") && !slices.Contains(argv, "supervise") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
-	if err := syscall.Kill(shell, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	t.Fatal("nothing supervises the hook")
 }
 
 // A crash may cost the journal too. The run itself is known all the same.
@@ -200,7 +211,7 @@ func TestKillAndDamagedJournal(t *testing.T) {
 	t.Run("the run is lost too", func(t *testing.T) {
 		h := begin(t)
 		damage(t, h)
-		h.killShell(t)
+		h.killSupervisor(t)
 		h.start(t)
 		h.waitRun(t, "configure op-1 2")
 		h.release(t)

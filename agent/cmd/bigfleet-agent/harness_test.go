@@ -22,8 +22,9 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "bigfleet-agent")
-	out, err := exec.Command("go", "build", "-o", binary, "-ldflags", "-X main.version=1.2.3", ".").CombinedOutput()
-	if err != nil {
+	if built := os.Getenv("BIGFLEET_TEST_AGENT"); built != "" {
+		binary = built // where there is no Go, such as in a guest
+	} else if out, err := exec.Command("go", "build", "-o", binary, "-ldflags", "-X main.version=1.2.3", ".").CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("%v: %s", err, out))
 	}
 	code := m.Run()

@@ -3,6 +3,7 @@
 package channeltest
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -26,6 +27,10 @@ import (
 	"bigfleet-providers/shared/command"
 	"bigfleet-providers/shared/token"
 )
+
+// RunnerVar chooses hook_runner for every Config; unset, hooks run directly, also
+// where systemd is there.
+const RunnerVar = "BIGFLEET_TEST_RUNNER"
 
 // MachineID is the one machine that the channel knows.
 const MachineID = "m-000001"
@@ -123,6 +128,7 @@ func (s *Server) Config(t testing.TB, dir, hook string) string {
 	body, err := json.Marshal(map[string]string{
 		"endpoint": s.URL, "ca_pem": s.CAPEM, "machine_id": MachineID, "token": s.Token,
 		"hook": hook, "state_dir": filepath.Join(dir, "state"), "runtime_dir": filepath.Join(dir, "run"),
+		"hook_runner": cmp.Or(os.Getenv(RunnerVar), "direct"),
 	})
 	if err != nil {
 		t.Fatal(err)
