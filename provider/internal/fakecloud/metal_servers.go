@@ -104,7 +104,8 @@ func (c *Cloud) metalServer(q *request) (*metalServer, error) {
 func (c *Cloud) listMetal(q *request) (*response, error) {
 	get, states := q.query.Get, commaList(q.query, "status")
 	keep := func(s *metalServer) bool {
-		return (len(states) == 0 || slices.Contains(states, s.status)) &&
+		lagging := c.listLag > 0 && time.Since(s.created) < c.listLag
+		return !lagging && (len(states) == 0 || slices.Contains(states, s.status)) &&
 			q.caller.visible(&s.object, get("project_id"), get("organization_id"), get("name"))
 	}
 	return countedList(q, "servers", c.inv.in(q.zone).metal.withTags(commaList(q.query, "tags")), keep, metalView)
@@ -184,6 +185,9 @@ func (c *Cloud) getMetal(q *request) (*response, error) {
 	s, err := c.metalServer(q)
 	if err != nil {
 		return nil, err
+	}
+	if c.getLag > 0 && time.Since(s.created) < c.getLag {
+		return nil, metalNotFound()
 	}
 	return ok(metalView(s))
 }

@@ -47,7 +47,9 @@ const (
 	RouteDeleteBlockVolume = "DELETE " + blocks + "/volumes/{id}"
 	RouteListLocalImages   = "GET /marketplace/v2/local-images"
 	RouteMetadata          = "GET /metadata"
+	RouteListMetal         = "GET " + metal + "/servers"
 	RouteCreateMetal       = "POST " + metal + "/servers"
+	RouteInstallMetal      = "POST " + metal + "/servers/{id}/install"
 	RouteDeleteMetal       = "DELETE " + metal + "/servers/{id}"
 	RouteCreateNetwork     = "POST " + vpcs + "/private-networks"
 	RouteDeleteNetwork     = "DELETE " + vpcs + "/private-networks/{id}"
@@ -172,11 +174,11 @@ func metalRoutes() []route {
 		in("GET "+metal+"/offers/{id}", "Offer", "Read", (*Cloud).getMetalOffer),
 		in("GET "+metal+"/os", "Os", "List", (*Cloud).listMetalOS),
 		in("GET "+metal+"/os/{id}", "Os", "Read", (*Cloud).getMetalOS),
-		in("GET "+metal+"/servers", "Server", "List", (*Cloud).listMetal),
+		in(RouteListMetal, "Server", "List", (*Cloud).listMetal),
 		in(RouteCreateMetal, "Server", "Create", (*Cloud).createMetal),
 		in("GET "+metal+"/servers/{id}", "Server", "Read", (*Cloud).getMetal),
 		in("PATCH "+metal+"/servers/{id}", "Server", "Write", (*Cloud).updateMetal),
-		in("POST "+metal+"/servers/{id}/install", "Server", "Write", (*Cloud).installMetal),
+		in(RouteInstallMetal, "Server", "Write", (*Cloud).installMetal),
 		in("POST "+metal+"/servers/{id}/start", "Server", "Start", (*Cloud).startMetal),
 		in("POST "+metal+"/servers/{id}/stop", "Server", "Stop", (*Cloud).stopMetal),
 		in("POST "+metal+"/servers/{id}/reboot", "Server", "Write", (*Cloud).rebootMetal),

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scaleway/scaleway-sdk-go/api/baremetal/v1"
+	"github.com/scaleway/scaleway-sdk-go/api/iam/v1alpha1"
 	"github.com/scaleway/scaleway-sdk-go/scw"
 
 	"bigfleet-providers/provider/internal/cloud"
@@ -50,12 +51,18 @@ func newWorld(t *testing.T, adjust ...func(*fakecloud.Options)) *world {
 
 func (w *world) client(t *testing.T) *scw.Client {
 	t.Helper()
+	return w.clientOver(t, func(next http.RoundTripper) http.RoundTripper { return next })
+}
+
+// clientOver is client with a transport around its own.
+func (w *world) clientOver(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) *scw.Client {
+	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	client, err := scaleway.NewClient(scaleway.ClientConfig{
 		AccessKey: fakecloud.DefaultAccessKey, SecretKey: fakecloud.DefaultSecretKey, ProjectID: fakecloud.DefaultProjectID,
 		Zone: zone, APIURL: w.url, Version: "test",
-		HTTP: &http.Client{Transport: transport, Timeout: 5 * time.Second},
+		HTTP: &http.Client{Transport: wrap(transport), Timeout: 5 * time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -208,4 +215,13 @@ func (w *world) stranger(t *testing.T, n int) {
 
 func TestContract(t *testing.T) {
 	cloudtest.Run(t, func(t *testing.T) *cloudtest.World { return newWorld(t).contract() })
+}
+
+func (w *world) sshKeys(t *testing.T) []string {
+	t.Helper()
+	list, err := iam.NewAPI(w.client(t)).ListSSHKeys(&iam.ListSSHKeysRequest{ProjectID: new(fakecloud.DefaultProjectID)})
+	if err != nil || len(list.SSHKeys) == 0 {
+		t.Fatalf("SSH keys: %v, %v", list, err)
+	}
+	return []string{list.SSHKeys[0].ID}
 }
