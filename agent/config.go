@@ -71,6 +71,9 @@ func LoadConfig(path string) (Config, error) {
 	if mode := info.Mode(); mode.Perm()&0o077 != 0 {
 		errs = append(errs, fmt.Errorf("it has mode %#o and holds a token: only its owner may read it (chmod 0600 %s)", mode.Perm(), path))
 	}
+	if others := whoElseWrites(path, info); others != nil {
+		errs = append(errs, others)
+	}
 	body, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
 	if err == nil && len(body) > maxConfigBytes {
 		err = fmt.Errorf("over %d bytes", maxConfigBytes)

@@ -66,6 +66,10 @@ func TestConfigFaults(t *testing.T) {
 	}{
 		{"everything at once", `{"endpoint":"http://x","token":"` + token + `","hook":"hook","state_dir":"state","runtime_dir":"run"}`, 0o644,
 			[]string{"chmod 0600", "endpoint:", "ca_pem: missing", "machine_id: missing", "token: not a token", "hook:", "state_dir:", "runtime_dir:"}},
+		{"no such runner", `{"endpoint":"https://x","hook_runner":"docker",` + good + `}`, 0o600, []string{"hook_runner: \"docker\""}},
+		{"empty CA", `{"endpoint":"https://x","ca_pem":"","machine_id":"m","token":"` + server.Token + `"}`, 0o600, []string{"ca_pem: missing"}},
+		{"blank CA", `{"endpoint":"https://x","ca_pem":" \n","machine_id":"m","token":"` + server.Token + `"}`, 0o600, []string{"ca_pem: no certificate"}},
+		{"plain http", `{"endpoint":"http://x",` + good + `}`, 0o600, []string{"never travels in clear"}},
 		{"all missing", `{}`, 0o600, []string{"endpoint: missing", "ca_pem: missing", "machine_id: missing", "token: missing"}},
 		{"empty file", ``, 0o600, []string{"not JSON at byte 0"}},
 		{"cut short", `{"token":"` + token, 0o600, []string{"not JSON"}},

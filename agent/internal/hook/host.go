@@ -60,6 +60,8 @@ func (h *Host) Find() (string, error) {
 			return "", fmt.Errorf("hook: %w", err)
 		case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
 			return "", fmt.Errorf("hook: %s is not an executable file (chmod 0755 it)", path)
+		case info.Mode().Perm()&0o002 != 0:
+			return "", fmt.Errorf("hook: everybody may write %s, and it runs as root (chmod 0755 it)", path)
 		}
 		return path, nil
 	}

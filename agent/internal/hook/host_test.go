@@ -314,6 +314,12 @@ func TestFind(t *testing.T) {
 	if _, err := h.Find(); err == nil || !strings.Contains(err.Error(), "chmod") {
 		t.Errorf("not executable: %v", err)
 	}
+	if err := os.Chmod(h.Path, 0o707); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Find(); err == nil || !strings.Contains(err.Error(), "everybody may write") {
+		t.Errorf("writable by all: %v", err)
+	}
 	h.Path = filepath.Join(dir, "absent")
 	if err := h.Run(t.Context(), call(hook.Drain, "op-1", "")); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("absent: %v", err)
