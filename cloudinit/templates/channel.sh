@@ -20,7 +20,7 @@ trap 'rm -rf "$dir"' EXIT
 # of every command line.
 fetch() {
   python3 - "$file" "$sha256" "$dir/agent.deb" <<'END'
-import hashlib, json, ssl, sys, urllib.parse, urllib.request
+import hashlib, json, ssl, sys, time, urllib.parse, urllib.request
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args):
@@ -56,7 +56,8 @@ def main(file, want, path):
 try:
     main(*sys.argv[1:])
 except Exception as e:
-    sys.exit(f"{type(e).__name__}: {e}")
+    # A certificate is judged by a clock, which may be years off on a new machine.
+    sys.exit(f"{type(e).__name__}: {e}; this machine's clock says {time.strftime('%FT%TZ', time.gmtime())}")
 END
 }
 

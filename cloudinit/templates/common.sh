@@ -3,6 +3,22 @@
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
+# The agent's proxy is meant for what is fetched here, too. The file is systemd's
+# and no script; apt knows the names in small letters only.
+if [ -r /etc/default/bigfleet-agent ]; then
+  while IFS= read -r line || [ -n "$line" ]; do
+    name=${line%%=*} value=${line#*=}
+    case $name in
+    *[!A-Za-z_]*) ;;
+    *_proxy | *_PROXY)
+      value=${value#[\"\']}
+      value=${value%[\"\']}
+      export "$name=$value" "$(echo "$name" | tr A-Z a-z)=$value"
+      ;;
+    esac
+  done </etc/default/bigfleet-agent
+fi
+
 say() { echo "bigfleet-agent first boot: $*" >&2; }
 {{end}}
 

@@ -23,7 +23,7 @@ func TestLife(t *testing.T) {
 	t.Parallel()
 	w := hosttest.NewWorld(t, hosttest.Options{})
 	packages := t.TempDir()
-	hosttest.AgentPackage(t, packages, "0.1.0")
+	hosttest.AgentPackage(t, packages, release)
 	p := w.NewProvider(t, hosttest.ProviderOptions{Install: "channel", Args: []string{"--agent-packages=" + packages}})
 	m := p.Machine(t)
 	lap := hosttest.Laps(t)
@@ -31,7 +31,7 @@ func TestLife(t *testing.T) {
 	m.Do(t, hosttest.Create, "")
 	lap("Create")
 	g := m.Guest(t)
-	if status := g.AwaitBooted(t); !strings.Contains(status, "done") || !strings.Contains(status, "Scaleway") {
+	if status := g.AwaitBooted(t); !strings.Contains(status, "status: done") || g.Run(t, "cloud-id") != "scaleway" {
 		t.Errorf("cloud-init says\n%s", status)
 	}
 	lap("cloud-init done")

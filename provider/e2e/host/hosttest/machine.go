@@ -99,6 +99,7 @@ func (m *Machine) Await(t *testing.T, want pb.MachineState, within time.Duration
 	t.Helper()
 	var got *pb.Machine
 	Await(t, within, fmt.Sprintf("%s is %s", m.ID, want), func() bool {
+		m.provider.world.check(t)
 		got = m.Get(t)
 		if got.GetState() != want && got.GetState() == pb.MachineState_MACHINE_STATE_FAILED {
 			t.Fatalf("%s is FAILED: %s", m.ID, got.GetLastError())
@@ -133,6 +134,7 @@ func (m *Machine) Guest(t *testing.T) *Guest {
 	server := m.Server(t)
 	var g *nspawn.Guest
 	Await(t, startTime, "the guest of "+m.ID+" boots", func() bool {
+		m.provider.world.check(t)
 		g = m.provider.world.Hosts.Guest(server)
 		if g == nil {
 			return false

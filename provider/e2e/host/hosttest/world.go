@@ -64,7 +64,7 @@ type World struct {
 func NewWorld(t *testing.T, opts Options) *World {
 	t.Helper()
 	Require(t)
-	w := &World{Dir: t.TempDir(), log: &Log{}}
+	w := &World{Dir: tempDir(t), log: &Log{}}
 	logger := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	disks := filepath.Join(w.Dir, "disks")
 	if err := os.Mkdir(disks, 0o755); err != nil {
@@ -92,6 +92,30 @@ func NewWorld(t *testing.T, opts Options) *World {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// tempDir is like t.TempDir, without the name of the test in its path: that may
+// have what the path of a disk must not.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bigfleet-host-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// check fails the test at once when a guest could not be booted.
+func (w *World) check(t *testing.T) {
+	t.Helper()
+	if strings.Contains(w.log.String(), "level=ERROR") {
+		t.Fatal("a guest does not boot, see the cloud's log")
+	}
 }
 
 func (w *World) logConsoles(t *testing.T) {

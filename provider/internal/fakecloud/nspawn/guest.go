@@ -78,6 +78,11 @@ type running struct {
 
 // NewGuest makes a guest that is off.
 func (n *Network) NewGuest(opts Options) (*Guest, error) {
+	for _, path := range append([]string{opts.Dir}, opts.Layers...) {
+		if strings.ContainsAny(path, `:,\`) {
+			return nil, fmt.Errorf("guest %s: path %q: the options of an overlay cannot hold a colon, comma or backslash", opts.Name, path)
+		}
+	}
 	number, err := n.number()
 	if err != nil {
 		return nil, err
@@ -183,9 +188,15 @@ func (g *Guest) plug() error {
 	if err := ip(commands...); err != nil {
 		return err
 	}
+	// A guest that takes the link down and up again, as dhclient does, would lose
+	// the address: it is neither announced here nor in the guest's configuration.
+	keep := exec.Command("ip", "netns", "exec", name, "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/eth0/keep_addr_on_down")
+	if out, err := keep.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w: %s", keep.Args, err, strings.TrimSpace(string(out)))
+	}
 	inside := exec.Command("ip", "-netns", name, "-batch", "-")
 	inside.Stdin = strings.NewReader("link set lo up\nlink set eth0 up\n" +
-		"addr add " + g.Addr6().String() + "/64 dev eth0 nodad\nroute add default via " + g.network.Gateway6().String() + " dev eth0\n")
+		"addr add " + g.Addr6().String() + "/64 dev eth0 nodad\n")
 	if out, err := inside.CombinedOutput(); err != nil {
 		return fmt.Errorf("ip -netns %s: %w: %s", name, err, strings.TrimSpace(string(out)))
 	}

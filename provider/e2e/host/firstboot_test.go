@@ -1,0 +1,218 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"bigfleet-providers/provider/e2e/host/hosttest"
+	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/fakecloud/nspawn"
+)
+
+// release is the version of the agent's package in tests that need one only.
+const release = "v0.1.0"
+
+// firstBoot is a way in which a machine may boot for the first time. In all of
+// them the agent has to come up and the machine to join.
+type firstBoot struct {
+	name    string
+	install string // --agent-install
+	base    string // base user data; @REPOSITORY@ and @PROXY@ are filled in
+	// files are on the image, by absolute path, and gone are not.
+	files map[string]string
+	gone  []string
+	// options of the provider, for what is special.
+	options func(*testing.T, *hosttest.World, *hosttest.ProviderOptions)
+	noIPv4  bool
+	// shows are scripts that have to succeed in the guest.
+	shows []string
+	// status is what cloud-init is to say: "done" if empty.
+	status string
+}
+
+const baseConfig = `#cloud-config
+write_files:
+  - path: /etc/theirs
+    content: theirs
+runcmd:
+  - touch /var/lib/their-runcmd
+`
+
+var ranConfig = []string{"grep -q theirs /etc/theirs", "test -e /var/lib/their-runcmd"}
+
+var firstBoots = []firstBoot{
+	{name: "channel, no base", install: "channel"},
+	{name: "image, no base", install: "image"},
+	{name: "channel, cloud-config", install: "channel", base: baseConfig, shows: ranConfig},
+	{
+		name: "channel, script", install: "channel",
+		base: "#!/bin/sh\necho theirs >/etc/theirs\ntouch /var/lib/their-runcmd\n", shows: ranConfig,
+	},
+	{
+		name: "image, multipart", install: "image",
+		base: "Content-Type: multipart/mixed; boundary=xx\nMIME-Version: 1.0\n\n--xx\nContent-Type: text/cloud-config\n\n" +
+			baseConfig + "\n--xx\nContent-Type: text/x-shellscript\n\n#!/bin/sh\ntouch /var/lib/their-script\n--xx--\n",
+		shows: append([]string{"test -e /var/lib/their-script"}, ranConfig...),
+	},
+	{name: "image, CRLF", install: "image", base: strings.ReplaceAll(baseConfig, "\n", "\r\n"), shows: ranConfig},
+	{name: "image, BOM and blank lines", install: "image", base: "\xef\xbb\xbf\n\n" + baseConfig, shows: ranConfig},
+	{
+		name: "channel, base that fails", install: "channel", status: "error",
+		base:  "#cloud-config\nwrite_files:\n  - {path: /etc/x, owner: 'nobody-at-all:x', content: x}\nruncmd:\n  - touch /var/lib/their-runcmd\n  - exit 3\n",
+		shows: []string{"test -e /var/lib/their-runcmd"},
+	},
+	{
+		name: "image, script that fails", install: "image", status: "error",
+		base: "#!/bin/sh\nkill -9 $$\n",
+	},
+	{name: "channel, no curl", install: "channel", gone: []string{"/usr/bin/curl"}, shows: []string{"! command -v curl"}},
+	{
+		name: "channel, dpkg lock held for a minute", install: "channel",
+		files: holdLock(60), shows: []string{"journalctl -u cloud-final | grep -q 'install failed, again'"},
+	},
+	{
+		name: "channel, broken APT source", install: "channel",
+		files: brokenSource,
+	},
+	{name: "apt, no base, no gpg", install: "apt", shows: []string{"! command -v gpg"}},
+	{
+		name: "apt, cloud-config with packages", install: "apt",
+		base:  baseConfig + "apt:\n  preserve_sources_list: true\n  sources:\n    theirs: {source: 'deb [trusted=yes] @REPOSITORY@ stable main'}\npackages: [operator-tool]\n",
+		shows: append([]string{"test -e /usr/share/operator-tool"}, ranConfig...),
+	},
+	{
+		name: "apt, broken other source and a lock", install: "apt",
+		files: merged(brokenSource, holdLock(20)),
+	},
+	{
+		// The clock of a container is this machine's, so the certificate is what is
+		// wrong by then: the same for who looks at both.
+		name: "channel, clock is late", install: "channel", options: notYetValid,
+		shows: []string{"grep -q 'not yet valid.*clock says' /var/log/cloud-init-output.log"},
+	},
+	{
+		name: "image, clock is late", install: "image", options: notYetValid,
+		shows: []string{"journalctl -u bigfleet-agent | grep -q 'not yet valid'"},
+	},
+	{
+		name: "channel, IPv6 only", install: "channel", noIPv4: true,
+		options: func(_ *testing.T, w *hosttest.World, opts *hosttest.ProviderOptions) { opts.Host = w.Gateway6() },
+		shows:   []string{"! ip -4 route show default | grep .", "! ip -4 addr show eth0 scope global | grep ."},
+	},
+	{
+		name: "channel, HTTPS proxy", install: "channel", options: behindProxy,
+		base: "#cloud-config\nwrite_files:\n  - {path: /etc/default/bigfleet-agent, content: 'HTTPS_PROXY=@PROXY@'}\n",
+	},
+}
+
+var brokenSource = map[string]string{"/etc/apt/sources.list.d/broken.list": "deb http://192.0.2.1/ nowhere main\nnonsense\n"}
+
+func merged(all ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, one := range all {
+		maps.Copy(out, one)
+	}
+	return out
+}
+
+// notYetValid is a certificate whose time is to come.
+func notYetValid(t *testing.T, w *hosttest.World, opts *hosttest.ProviderOptions) {
+	opts.Pair = hosttest.NewPair(t, time.Now().Add(40*time.Second), w.Gateway())
+}
+
+// behindProxy is a provider that no guest reaches, under a name that none can
+// resolve.
+func behindProxy(t *testing.T, w *hosttest.World, opts *hosttest.ProviderOptions) {
+	opts.Host = "127" + strings.TrimPrefix(w.Gateway(), "10")
+	opts.Endpoint = "https://provider.test:8443"
+	opts.Pair = hosttest.NewPair(t, time.Now().Add(-time.Minute), "provider.test")
+	proxy := w.NewProxy(t, "provider.test:8443", opts.Host+":8443")
+	opts.Base = strings.ReplaceAll(opts.Base, "@PROXY@", proxy.URL)
+}
+
+// holdLock is a unit that has dpkg's lock for some seconds from early in the
+// boot, as unattended-upgrades does.
+func holdLock(seconds int) map[string]string {
+	const path = "/etc/systemd/system/hold-lock.service"
+	return map[string]string{
+		path: fmt.Sprintf(`[Unit]
+DefaultDependencies=no
+Before=cloud-config.service
+After=local-fs.target
+[Service]
+ExecStart=/usr/bin/python3 -c "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(%d)"
+[Install]
+WantedBy=sysinit.target
+`, seconds),
+		"/etc/systemd/system/sysinit.target.wants/hold-lock.service": "-> " + path,
+	}
+}
+
+func TestFirstBoot(t *testing.T) {
+	hosttest.Require(t)
+	deb := hosttest.AgentPackage(t, t.TempDir(), release)
+	image := hosttest.ImageLayer(t, deb)
+	for _, tt := range firstBoots {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.run(t, image)
+		})
+	}
+}
+
+func (b firstBoot) run(t *testing.T, image string) {
+	world := hosttest.Options{Prepare: b.prepare}
+	if b.install == "image" {
+		world.Layers = []string{image}
+	}
+	w := hosttest.NewWorld(t, world)
+	opts := hosttest.ProviderOptions{Install: b.install, Base: b.base}
+	if b.install == "channel" {
+		packages := t.TempDir()
+		hosttest.AgentPackage(t, packages, release)
+		opts.Args = append(opts.Args, "--agent-packages="+packages)
+	}
+	if b.install == "apt" {
+		deb := hosttest.AgentPackage(t, t.TempDir(), release)
+		theirs := hosttest.BuildPackage(t, t.TempDir(), hosttest.DebianPackage{
+			Name: "operator-tool", Version: "1", Files: map[string]string{"/usr/share/operator-tool": "theirs\n"},
+		})
+		repo := w.NewRepository(t, deb, theirs)
+		opts.Args = append(opts.Args, "--agent-apt-uri="+repo.URL, "--agent-apt-key="+repo.Key)
+		opts.Base = strings.ReplaceAll(opts.Base, "@REPOSITORY@", repo.URL)
+	}
+	if b.options != nil {
+		b.options(t, w, &opts)
+	}
+	m := w.NewProvider(t, opts).Machine(t)
+	began := time.Now()
+	m.Do(t, hosttest.Create, "")
+	t.Logf("IDLE after %.1f s", time.Since(began).Seconds())
+	g := m.Guest(t)
+	status := g.AwaitBooted(t)
+	if want := "status: " + cmp.Or(b.status, "done"); !strings.Contains(status, want) || g.Run(t, "cloud-id") != "scaleway" {
+		t.Errorf("cloud-init says, want %q, by its Scaleway source:\n%s\n%s", want, status, g.Run(t, "tail -40 /var/log/cloud-init-output.log"))
+	}
+	if said := g.Run(t, "cloud-init schema --config-file /var/lib/cloud/instance/cloud-config.txt 2>&1 || true"); !strings.HasPrefix(said, "Valid cloud-config") {
+		t.Errorf("cloud-init's schema: %s", said)
+	}
+	for _, script := range b.shows {
+		if !g.Holds(t, script) {
+			t.Errorf("in the guest: not so: %s\n%s", script, hosttest.Tail(g.Run(t, "cat /var/log/cloud-init-output.log"), 30))
+		}
+	}
+	m.Do(t, hosttest.Configure, joinBlob)
+	if got := g.Run(t, "cat /var/lib/member-of"); got != "c1" {
+		t.Errorf("the host is a member of %q", got)
+	}
+}
+
+// prepare makes the guest's disk what the case says.
+func (b firstBoot) prepare(_ fakecloud.Guest, opts *nspawn.Options) error {
+	opts.NoIPv4 = b.noIPv4
+	return hosttest.Change(opts, b.files, b.gone)
+}
