@@ -58,7 +58,7 @@ type world struct {
 func newWorld(t *testing.T, slots int, extra ...string) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), hosts: newLedger()}
-	w.cloud = fakecloud.New(fakecloud.Options{Scale: 0.02, Hosts: host.NewInProcess(host.InProcessOptions{
+	w.cloud = fakecloud.New(fakecloud.Options{Scale: 0.02, SSHKeys: []string{fakecloud.SampleSSHKey}, Hosts: host.NewInProcess(host.InProcessOptions{
 		Hook: w.hosts.run, Dial: w.dial,
 		// Short enough that a killed provider is found again at once.
 		Agent: agent.Options{BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond},

@@ -65,14 +65,20 @@ func TestStuckDelivery(t *testing.T) {
 	w := newWorld(t)
 	w.Inject(fakecloud.Fault{Route: fakecloud.RouteCreateMetal, Outcome: fakecloud.OutcomeStuck})
 	c, op := w.connect(t), operation("m-1")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	if err := op.RunTo(deadline(t), c.Create(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := op.Run(ctx, c.Create()); err == nil || !strings.Contains(err.Error(), `step "delivery"`) {
 		t.Fatalf("Create = %v, want one that was delivering", err)
 	}
 	discard(t, c, op)
 	again := operation("m-2")
-	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	if err := again.RunTo(deadline(t), c.Create(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := again.Run(ctx, c.Create()); err == nil || again.Ref != op.Ref {
 		t.Errorf("the next Create: %v on server %q, want to wait for %q", err, again.Ref, op.Ref)
