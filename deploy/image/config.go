@@ -14,7 +14,7 @@ import (
 func (img *image) config() v1.ImageConfig {
 	return v1.ImageConfig{
 		User:       strconv.Itoa(nonroot) + ":" + strconv.Itoa(nonroot),
-		Entrypoint: []string{"/usr/bin/" + img.program},
+		Entrypoint: []string{"/" + entryPoint},
 		WorkingDir: "/home/nonroot",
 		Env:        []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
 		ExposedPorts: map[string]struct{}{

@@ -22,10 +22,12 @@ import (
 // nonroot is the user that distroless images call so.
 const nonroot = 65532
 
-// Where things are in the image; the chart's values name the first.
+// Where things are in the image, and in deploy/Dockerfile's; the chart's values
+// name the first.
 const (
 	packageFolder = "usr/share/bigfleet/packages/"
 	docFolder     = "usr/share/doc/bigfleet/"
+	entryPoint    = "usr/bin/provider"
 )
 
 // entry is a file or folder of an image.

@@ -22,7 +22,7 @@ import (
 
 // image is what the command line says.
 type image struct {
-	program  string   // of the provider; the image's entry point
+	program  string   // of the provider
 	version  string   // the tag
 	programs string   // folder with ARCH/PROGRAM
 	packages string   // folder with the agent's packages, "" for none
@@ -107,12 +107,12 @@ func (img *image) build() (*archive, error) {
 // files are the parts of an image that differ between architectures.
 func (img *image) files(arch string) ([]entry, error) {
 	var entries []entry
-	for _, name := range []string{img.program, "capacityctl"} {
+	for path, name := range map[string]string{entryPoint: img.program, "usr/bin/capacityctl": "capacityctl"} {
 		body, err := os.ReadFile(filepath.Join(img.programs, arch, name))
 		if err != nil {
 			return nil, fmt.Errorf("program for %s: %w", arch, err)
 		}
-		entries = append(entries, entry{path: "usr/bin/" + name, mode: 0o755, body: body})
+		entries = append(entries, entry{path: path, mode: 0o755, body: body})
 	}
 	return entries, nil
 }
