@@ -71,6 +71,7 @@ func (s *Server) authorise(next func(http.ResponseWriter, *request)) http.Handle
 			s.throttle(w)
 			return
 		}
+		prove(hr.Context())
 		next(w, r)
 	})
 }
@@ -108,6 +109,7 @@ func (s *Server) unauthorised(w http.ResponseWriter, r *http.Request, machineID 
 			telemetry.KeyReason, reason, telemetry.KeyMachine, machineID, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n)
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
+	w.Header().Set("Connection", "close") // its place is for those who have a token
 	s.refuse(w, http.StatusUnauthorized, "the bearer token is not that of a machine of this provider under the given "+command.ParamMachineID)
 }
 

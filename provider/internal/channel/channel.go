@@ -80,6 +80,9 @@ type Limits struct {
 	// Connections bounds the open connections of Serve; more wait to be
 	// accepted. Default 20,000.
 	Connections int
+	// Unproven bounds those of them that have not carried an authorised request
+	// yet; for a new one the oldest is cut off. Default 2,048.
+	Unproven int
 	// ShutdownTimeout is how long Serve waits for requests in flight when it
 	// is told to stop. Default 10 s.
 	ShutdownTimeout time.Duration
@@ -92,6 +95,7 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.BodyTimeout, 10*time.Second)
 	setDefault(&l.WriteTimeout, 30*time.Second)
 	setDefault(&l.Connections, 20_000)
+	setDefault(&l.Unproven, 2_048)
 	setDefault(&l.ShutdownTimeout, 10*time.Second)
 }
 

@@ -18,16 +18,9 @@ import (
 // Limits of the server that no operator needs to turn.
 const (
 	readHeaderTimeout = 10 * time.Second // the TLS handshake too
-	idleTimeout       = 2 * time.Minute
+	idleTimeout       = 30 * time.Second // an agent polls again at once
 	maxHeaderBytes    = 16 << 10
-	// maxStreams lets the parked polls of a whole fleet come through one proxy
-	// over one connection.
-	maxStreams = 16 << 10
-	// A dead peer holds its parked poll until a ping is not answered.
-	pingAfter     = 30 * time.Second
-	pingTimeout   = 15 * time.Second
-	streamBuffer  = 64 << 10 // an ack
-	maxErrorBytes = 512      // of one line of net/http
+	maxErrorBytes     = 512 // of one line of net/http
 )
 
 // ListenAndServe is Serve on a TCP address, on IPv4 and IPv6.
@@ -48,10 +41,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	if conf == nil || (len(conf.Certificates) == 0 && conf.GetCertificate == nil) {
 		return errors.Join(errors.New("bootstrap channel: no certificate; set --bootstrap-tls-cert and --bootstrap-tls-key"), ln.Close())
 	}
-	srv := s.httpServer(conf)
+	srv, conf := s.httpServer(), channelTLS(conf)
 	s.log.InfoContext(ctx, "serving the bootstrap channel", telemetry.KeyListen, ln.Addr().String())
 	served := make(chan error, 1)
-	go func() { served <- srv.ServeTLS(netutil.LimitListener(ln, s.limits.Connections), "", "") }()
+	secured := listenTLS(netutil.LimitListener(ln, s.limits.Connections), conf, s.limits.Unproven, func(addr net.Addr, err error) {
+		srv.ErrorLog.Printf("TLS handshake error from %s: %v", addr, err)
+	})
+	go func() { served <- srv.Serve(secured) }()
 	select {
 	case err := <-served:
 		s.Release()
@@ -78,28 +74,32 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	return nil
 }
 
-func (s *Server) httpServer(conf *tls.Config) *http.Server {
+// channelTLS is the channel's part of the TLS settings. HTTP/2 is not offered: an
+// agent has one request at a time, and what HTTP/2 adds to that is memory a
+// connection and ways to attack.
+func channelTLS(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
 	conf.MinVersion = tls.VersionTLS13
 	conf.MaxVersion = 0
 	conf.GetConfigForClient = nil // could bring older versions back
+	conf.NextProtos = []string{"http/1.1"}
+	return conf
+}
+
+func (s *Server) httpServer() *http.Server {
 	// No WriteTimeout and no ReadTimeout: they would end long polls. answer and
 	// limitBody set deadlines where something moves.
-	return &http.Server{
+	srv := &http.Server{
 		Handler:           s.Handler(),
-		TLSConfig:         conf,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(&errorLog{Handler: s.log.Handler()}, slog.LevelWarn),
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:      maxStreams,
-			MaxReceiveBufferPerStream: streamBuffer,
-			SendPingTimeout:           pingAfter,
-			PingTimeout:               pingTimeout,
-			WriteByteTimeout:          s.limits.WriteTimeout,
-		},
+		Protocols:         new(http.Protocols),
 	}
+	srv.Protocols.SetHTTP1(true)
+	return srv
 }
 
 // errorLog carries the lines of net/http, mostly about failed handshakes: thin,

@@ -79,15 +79,9 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// client speaks HTTP/2 over one connection, or HTTP/1.1.
-func (l *live) client(http2 bool) *http.Client {
-	tr := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: l.pool},
-		HTTP2:           &http.HTTP2Config{StrictMaxConcurrentRequests: true, MaxReceiveBufferPerStream: 64 << 10},
-		Protocols:       new(http.Protocols),
-	}
-	tr.Protocols.SetHTTP1(!http2)
-	tr.Protocols.SetHTTP2(http2)
+// client offers HTTP/2, as agents do.
+func (l *live) client() *http.Client {
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: l.pool}, ForceAttemptHTTP2: true}
 	l.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
@@ -133,31 +127,29 @@ func TestEveryAnswerIsDatedAndNotStored(t *testing.T) {
 		o.Packages = fstest.MapFS{"agent.deb": {Data: []byte("deb")}}
 		o.Limits.RequestBurst = 100
 	})
-	for _, http2 := range []bool{true, false} {
-		c := l.client(http2)
-		unauthorised := l.request("GET", "m-1", command.PathCommand, "", nil)
-		unauthorised.Header.Del("Authorization")
-		for _, r := range []struct {
-			*http.Request
-			status int
-		}{
-			{unauthorised, 401},
-			{l.request("GET", "m-1", command.PathCommand, "", nil), 204},
-			{l.request("GET", "m-1", command.PathCommand, "&wait=x", nil), 400},
-			{l.request("PUT", "m-1", command.PathCommand, "", nil), 405},
-			{l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck("op-1")))), 409},
-			{l.request("POST", "m-1", command.PathAck, "", strings.NewReader("{}")), 400},
-			{l.request("GET", "m-1", command.PathPackages+"/agent.deb", "", nil), 200},
-			{l.request("GET", "m-1", command.PathPackages+"/none.deb", "", nil), 404},
-			{l.request("GET", "m-1", "/", "", nil), 404},
-		} {
-			resp, body := l.send(c, r.Request)
-			if resp.StatusCode != r.status || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("Date") == "" {
-				t.Errorf("%s %s: %d %q, headers %v", r.Method, r.URL.Path, resp.StatusCode, body, resp.Header)
-			}
-			if resp.TLS.Version != tls.VersionTLS13 || (resp.ProtoMajor == 2) != http2 {
-				t.Errorf("spoke %s over TLS %x", resp.Proto, resp.TLS.Version)
-			}
+	c := l.client()
+	unauthorised := l.request("GET", "m-1", command.PathCommand, "", nil)
+	unauthorised.Header.Del("Authorization")
+	for _, r := range []struct {
+		*http.Request
+		status int
+	}{
+		{unauthorised, 401},
+		{l.request("GET", "m-1", command.PathCommand, "", nil), 204},
+		{l.request("GET", "m-1", command.PathCommand, "&wait=x", nil), 400},
+		{l.request("PUT", "m-1", command.PathCommand, "", nil), 405},
+		{l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck("op-1")))), 409},
+		{l.request("POST", "m-1", command.PathAck, "", strings.NewReader("{}")), 400},
+		{l.request("GET", "m-1", command.PathPackages+"/agent.deb", "", nil), 200},
+		{l.request("GET", "m-1", command.PathPackages+"/none.deb", "", nil), 404},
+		{l.request("GET", "m-1", "/", "", nil), 404},
+	} {
+		resp, body := l.send(c, r.Request)
+		if resp.StatusCode != r.status || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("Date") == "" {
+			t.Errorf("%s %s: %d %q, headers %v", r.Method, r.URL.Path, resp.StatusCode, body, resp.Header)
+		}
+		if resp.TLS.Version != tls.VersionTLS13 || resp.ProtoMajor != 1 {
+			t.Errorf("spoke %s over TLS %x", resp.Proto, resp.TLS.Version)
 		}
 	}
 }
@@ -173,7 +165,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		t.Errorf("refused for another reason: %v", err)
 	}
 	eventually(t, "the failed handshake is logged", func() bool { return strings.Contains(l.log.String(), "a connection to the bootstrap channel failed") })
-	resp, _ := l.send(l.client(true), l.request("GET", "m-1", command.PathCommand, "", nil))
+	resp, _ := l.send(l.client(), l.request("GET", "m-1", command.PathCommand, "", nil))
 	if resp.StatusCode != http.StatusNoContent {
 		t.Errorf("status %d after a failed handshake", resp.StatusCode)
 	}
@@ -184,7 +176,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 func TestStopReleasesParkedPolls(t *testing.T) {
 	const fleet = 500
 	l := newLive(t, func(o *Options) { o.Known = func(string) bool { return true } })
-	c := l.client(true)
+	c := l.client()
 	l.send(c, l.request("GET", "m-0", command.PathCommand, "", nil)) // the connection is there before the crowd
 	end := l.deliver(t.Context(), configure("m-ack", "op-1"))
 	eventually(t, "the command is offered", func() bool { return l.pending("m-ack") })
@@ -241,7 +233,7 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 	end := l.deliver(t.Context(), configure("m-1", "op-1"))
 	eventually(t, "the command is offered", func() bool { return l.pending("m-1") })
 	hung := make(chan error, 1)
-	c := l.client(true)
+	c := l.client()
 	go func() {
 		resp, err := c.Do(l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck("op-1")))))
 		if err == nil {
@@ -264,22 +256,20 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 
 func TestSlowSenderIsCutOff(t *testing.T) {
 	l := newLive(t, func(o *Options) { o.Limits.BodyTimeout = 50 * time.Millisecond })
-	for _, http2 := range []bool{true, false} {
-		body, w := io.Pipe()
-		begun := time.Now()
-		time.AfterFunc(10*time.Second, func() { w.Close() }) // lets a server that waits for ever fail the test
-		resp, err := l.client(http2).Do(l.request("POST", "m-1", command.PathAck, "", body))
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusRequestTimeout {
-				t.Errorf("status %d, want 408", resp.StatusCode)
-			}
+	body, w := io.Pipe()
+	begun := time.Now()
+	time.AfterFunc(10*time.Second, func() { w.Close() }) // lets a server that waits for ever fail the test
+	resp, err := l.client().Do(l.request("POST", "m-1", command.PathAck, "", body))
+	if err == nil {
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestTimeout {
+			t.Errorf("status %d, want 408", resp.StatusCode)
 		}
-		if took := time.Since(begun); took > 5*time.Second {
-			t.Errorf("a sender that sends nothing was held for %s", took)
-		}
-		w.Close()
 	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("a sender that sends nothing was held for %s", took)
+	}
+	w.Close()
 	// Before it is authorised, too.
 	conn, err := tls.Dial("tcp", l.addr, &tls.Config{RootCAs: l.pool})
 	if err != nil {
@@ -303,7 +293,15 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	end := l.deliver(ctx, cmd)
 	eventually(t, "the command is offered", func() bool { return l.pending("m-1") })
-	resp, err := l.client(true).Do(l.request("GET", "m-1", command.PathCommand, "", nil))
+	small := l.client()
+	small.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(4096)
+		}
+		return conn, err
+	}
+	resp, err := small.Do(l.request("GET", "m-1", command.PathCommand, "", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,20 +320,19 @@ func TestLongPollOutlivesEarlierDeadlines(t *testing.T) {
 		o.Limits.WriteTimeout = 50 * time.Millisecond
 		o.Limits.BodyTimeout = 50 * time.Millisecond
 	})
-	for _, http2 := range []bool{true, false} {
-		c := l.client(http2)
-		l.send(c, l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck("op-1")))))
-		resp, _ := l.send(c, l.request("GET", "m-1", command.PathCommand, "&wait=1", nil))
-		if resp.StatusCode != http.StatusNoContent {
-			t.Errorf("%s: status %d, want 204 at the end of the wait", resp.Proto, resp.StatusCode)
-		}
+	c := l.client()
+	l.send(c, l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck("op-1")))))
+	resp, _ := l.send(c, l.request("GET", "m-1", command.PathCommand, "&wait=1", nil))
+	if resp.StatusCode != http.StatusNoContent {
+		t.Errorf("%s: status %d, want 204 at the end of the wait", resp.Proto, resp.StatusCode)
 	}
 }
 
 // A record that takes longer than a body may take still answers the report.
 func TestSlowRecordOutlivesTheBodyDeadline(t *testing.T) {
 	l := newLive(t, func(o *Options) { o.Limits.BodyTimeout = 50 * time.Millisecond })
-	for i, http2 := range []bool{true, false} {
+	c := l.client()
+	for i := range 2 { // the second one on a connection that was used
 		id := fmt.Sprint("op-", i)
 		end := l.deliver(t.Context(), drain("m-1", id))
 		eventually(t, "the command is offered", func() bool { return l.pending("m-1") })
@@ -344,7 +341,7 @@ func TestSlowRecordOutlivesTheBodyDeadline(t *testing.T) {
 			r := <-end
 			time.AfterFunc(200*time.Millisecond, func() { r.Confirm(nil); close(timer) })
 		}()
-		resp, body := l.send(l.client(http2), l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck(id)))))
+		resp, body := l.send(c, l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck(id)))))
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: status %d %s", resp.Proto, resp.StatusCode, body)
 		}
@@ -386,7 +383,7 @@ func TestNewReportsEveryFault(t *testing.T) {
 // in anything that we put out, at level debug.
 func TestSecretsStayInside(t *testing.T) {
 	l := newLive(t, func(o *Options) { o.Limits.RequestBurst = 100 })
-	c := l.client(true)
+	c := l.client()
 	end := l.deliver(t.Context(), configure("m-1", "op-1"))
 	eventually(t, "the command is offered", func() bool { return l.pending("m-1") })
 	var out strings.Builder

@@ -1,0 +1,189 @@
+package channel
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+)
+
+// listener accepts connections and does their TLS handshakes, each in a
+// goroutine of its own that then ends: its stack, grown by the handshake, goes
+// with it instead of staying with a poll that is parked for a minute.
+//
+// A connection is unproven until it carried an authorised request. There are so
+// many of those at most: for a new one the oldest is cut off, so that whoever has
+// no token cannot take the places of those who have one. Hosts prove themselves
+// within a round trip or two.
+type listener struct {
+	net.Listener
+	conf *tls.Config
+	most int
+	fail func(net.Addr, error) // told of handshakes that failed
+
+	ready  chan *tls.Conn
+	broken chan struct{} // closed after err was set: nothing is accepted any more
+	err    error
+	closed chan struct{}
+	once   sync.Once
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	unproven *list.List // of *tracked, oldest first
+}
+
+func listenTLS(ln net.Listener, conf *tls.Config, mostUnproven int, fail func(net.Addr, error)) *listener {
+	l := &listener{
+		Listener: ln, conf: conf, most: mostUnproven, fail: fail,
+		ready: make(chan *tls.Conn), broken: make(chan struct{}), closed: make(chan struct{}), unproven: list.New(),
+	}
+	l.work.Go(l.run)
+	return l
+}
+
+// run accepts until the listener is closed or broken.
+func (l *listener) run() {
+	for pause := time.Duration(0); ; {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			// net/http waits such faults out too, out of descriptors above all.
+			if temporary, ok := err.(interface{ Temporary() bool }); ok && temporary.Temporary() { //nolint:errorlint // Accept returns it as it is
+				pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+				select {
+				case <-time.After(pause):
+					continue
+				case <-l.closed:
+				}
+			}
+			l.err = err
+			close(l.broken)
+			return
+		}
+		pause = 0
+		c := l.track(raw)
+		l.work.Go(func() { l.handshake(c) })
+	}
+}
+
+func (l *listener) handshake(raw *tracked) {
+	conn := tls.Server(raw, l.conf)
+	ctx, cancel := context.WithTimeout(context.Background(), readHeaderTimeout)
+	err := conn.HandshakeContext(ctx)
+	cancel()
+	if err != nil {
+		l.fail(raw.RemoteAddr(), err)
+		_ = raw.Close() // it failed
+		return
+	}
+	select {
+	case l.ready <- conn:
+	case <-l.closed:
+		_ = raw.Close() // nobody will answer there
+	}
+}
+
+// Accept implements net.Listener. Its connections are *tls.Conn after their
+// handshake.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.ready:
+		return c, nil
+	case <-l.broken:
+		return nil, l.err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener: it ends the handshakes that are under way, and
+// waits for them.
+func (l *listener) Close() error {
+	var err error
+	l.once.Do(func() {
+		close(l.closed)
+		err = l.Listener.Close()
+		l.mu.Lock()
+		var open []*tracked
+		for e := l.unproven.Front(); e != nil; e = e.Next() {
+			if c := e.Value.(*tracked); !c.served {
+				open = append(open, c)
+			}
+		}
+		l.mu.Unlock()
+		for _, c := range open {
+			_ = c.Close() // in mid-handshake
+		}
+	})
+	l.work.Wait()
+	return err
+}
+
+// tracked is a connection that may be unproven.
+type tracked struct {
+	net.Conn
+	l      *listener
+	place  *list.Element // in l.unproven; nil once it is proven or closed
+	served bool          // its handshake is done and it was accepted
+}
+
+func (l *listener) track(raw net.Conn) *tracked {
+	c := &tracked{Conn: raw, l: l}
+	l.mu.Lock()
+	c.place = l.unproven.PushBack(c)
+	var oldest *tracked
+	if l.unproven.Len() > l.most {
+		oldest = l.unproven.Front().Value.(*tracked)
+		l.drop(oldest)
+	}
+	l.mu.Unlock()
+	if oldest != nil {
+		_ = oldest.Conn.Close() // it is given up
+	}
+	return c
+}
+
+// drop takes the connection off the list. Callers hold l.mu.
+func (l *listener) drop(c *tracked) {
+	if c.place != nil {
+		l.unproven.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// prove keeps the connection from being cut off for a new one.
+func (c *tracked) prove() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.drop(c)
+}
+
+// Close implements net.Conn.
+func (c *tracked) Close() error {
+	c.prove()
+	return c.Conn.Close()
+}
+
+// connKey is where a request's context has its *tracked.
+type connKey struct{}
+
+// withConn puts the connection where prove finds it.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		if raw, ok := t.NetConn().(*tracked); ok {
+			raw.l.mu.Lock()
+			raw.served = true
+			raw.l.mu.Unlock()
+			return context.WithValue(ctx, connKey{}, raw)
+		}
+	}
+	return ctx
+}
+
+// prove notes that the request's connection carried an authorised one.
+func prove(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*tracked); ok {
+		c.prove()
+	}
+}
