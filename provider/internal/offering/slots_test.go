@@ -231,7 +231,7 @@ func TestBuiltin(t *testing.T) {
 		got := map[string]int{}
 		for _, o := range Builtin(tc.substrate, "fr-par-2", tc.count) {
 			got[o.CommercialType] = o.Count
-			if o.Zone != "fr-par-2" || o.Capacity != capacityOf(tc.substrate) || len(o.Resources) == 0 {
+			if o.Zone != "fr-par-2" || o.Capacity != Capacity(tc.substrate) || len(o.Resources) == 0 {
 				t.Errorf("%s: offering %+v", tc.substrate, o)
 			}
 		}

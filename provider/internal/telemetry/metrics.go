@@ -51,7 +51,7 @@ var (
 	MetricInventoryUp      = gauge("inventory_up", "1 when the last pass read the cloud's whole inventory, else 0.")
 	MetricLastReconcile    = gauge("last_reconcile_timestamp_seconds", "When the last complete pass ended.")
 	MetricInstances        = gauge("cloud_instances", "Servers with our tag, in its inventory.")
-	MetricReported         = gauge("cloud_instances_reported", "Servers that it could only report: `stopped` (IDLE but off), `locked`, `unknown_state`, `no_machine`, `unreadable`.", LabelReason)
+	MetricReported         = gauge("cloud_instances_reported", "Servers that it could only report: `stopped` (IDLE but off), `locked`, `unknown_state`, `no_machine`, `unreadable`, `spare` (a dedicated server that no machine uses).", LabelReason)
 	MetricOrphans          = gauge("orphans", "What carries our tag and no machine claims, young or old: `server`, `volume`, `address`.", LabelKind)
 	MetricOrphansGone      = counter("orphan_removals_total", "Orphans old enough to remove: `removed`, `failed`, `held` (over the cap, bound to a cluster, or a restored copy), `dry_run`.", LabelKind, LabelResult)
 	MetricPriceRefreshes   = counter("price_refreshes_total", "Readings of the cloud's types and prices: `ok`, `recorded` (the cloud did not answer at the start, the record in the program was taken) or `failed` (they stay as they were).", LabelResult)
