@@ -153,7 +153,7 @@ func TestManuals(t *testing.T) {
 		t.Fatalf("found %q in:\n%s", words, help)
 	}
 	for _, word := range words {
-		if !regexp.MustCompile(`(?m)^\.It (Cm|Fl Fl) `+word[1]+`\b`).Match(page) {
+		if !regexp.MustCompile(`(?m)^\.It (Cm|Fl Fl) ` + word[1] + `\b`).Match(page) {
 			t.Errorf("bigfleet-agent.8 has no %s", word[1])
 		}
 	}
