@@ -33,7 +33,16 @@ build: ## build every program into bin/
 
 .PHONY: test
 test: setup ## run all tests with the race detector; none from the cache, which does not know what the end-to-end tests build
-	CGO_ENABLED=1 go test -race -count=1 -timeout 5m ./...
+	@.ci/tool $(NFPM)
+	NFPM=$(TOOLS)/nfpm CGO_ENABLED=1 go test -race -count=1 -timeout 10m ./...
+
+.PHONY: e2e-host
+e2e-host: ## tests on Debian guests that boot in containers, 10 minutes; needs root; RUN=regexp chooses some
+	@.ci/e2e-host '$(or $(RUN),.)'
+
+.PHONY: debian-root
+debian-root: ## print the folder of the Debian that guests boot from; made where missing, as root
+	@.ci/debian-root
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s if not given); make test tries their seeds only

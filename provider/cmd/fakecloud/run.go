@@ -58,8 +58,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	addr := flags.String("addr", "127.0.0.1:8042", "`host:port` to listen on; port 0 picks a free one")
 	metadataAddr := flags.String("metadata-addr", "", "`host:port` of the metadata service that guests ask, port 0 picks a free one (default: none)")
 	scale := flags.Float64("scale", 1, "factor on every delay: 1 as recorded, 0.02 in a hurry, 0 none at all")
-	mode := flags.String("hosts", string(host.None), "what boots when a server is powered on: none, inproc (agents inside this program) or process (a directory tree and the real agent for each)")
-	hostsDir := flags.String("hosts-dir", "", "`folder` for the trees of --hosts=process (default: a temporary one)")
+	mode := flags.String("hosts", string(host.None), "what boots when a server is powered on: none, inproc (agents inside this program), process (a directory tree and the real agent for each) or nspawn (a Debian that boots in a container, as root)")
+	hostsDir := flags.String("hosts-dir", "", "`folder` for the trees or disks of --hosts=process and nspawn (default: a temporary one)")
+	debianRoot := flags.String("debian-root", "", "`folder` that --hosts=nspawn boots from, made by make debian-root")
 	agent := flags.String("agent", "", "`path` of bigfleet-agent for --hosts=process (default: beside this program)")
 	verbose := flags.BoolP("verbose", "v", false, "log every request, not only what becomes of servers")
 	showVersion := flags.Bool("version", false, "print the version")
@@ -93,12 +94,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	hosts, err := host.Choose(host.Choice{Mode: host.Mode(*mode), Dir: *hostsDir, Agent: *agent, Log: log})
+	hosts, err := host.Choose(host.Choice{Mode: host.Mode(*mode), Dir: *hostsDir, Agent: *agent, DebianRoot: *debianRoot, Log: log})
 	if err != nil {
 		return err
 	}
 	cloud := fakecloud.New(fakecloud.Options{Log: log, Scale: *scale, Hosts: hosts, SSHKeys: []string{fakecloud.SampleSSHKey}})
 	defer cloud.Close()
+	if booting, ok := hosts.(*host.Nspawn); ok {
+		if err := booting.Attach(cloud); err != nil {
+			return err
+		}
+		greetHosts(stdout, booting)
+	}
 
 	api, err := listen(ctx, "--addr", *addr)
 	if err != nil {
@@ -165,6 +172,16 @@ export SCW_DEFAULT_PROJECT_ID=%[5]s
 export SCW_DEFAULT_REGION=fr-par
 export SCW_DEFAULT_ZONE=fr-par-1
 `, addr, fakecloud.DefaultAccessKey, fakecloud.DefaultSecretKey, fakecloud.DefaultOrganizationID, fakecloud.DefaultProjectID)
+}
+
+// greetHosts tells how a provider and a person reach the guests.
+func greetHosts(w io.Writer, hosts *host.Nspawn) {
+	n := hosts.Network()
+	_, _ = fmt.Fprintf(w, `Guests reach this machine at %[1]s and [%[2]s], so start the provider with
+--bootstrap-addr=%[1]s:8443 --bootstrap-endpoint=https://%[1]s:8443. The log has the
+pid of each guest that boots; to enter one, as root: nsenter --target PID --all
+
+`, n.Gateway(), n.Gateway6())
 }
 
 // greetGuests tells how a guest asks for itself.

@@ -101,7 +101,7 @@ var firstBoots = []firstBoot{
 	{
 		name: "channel, IPv6 only", install: "channel", noIPv4: true,
 		options: func(_ *testing.T, w *hosttest.World, opts *hosttest.ProviderOptions) { opts.Host = w.Gateway6() },
-		shows:   []string{"! ip -4 route show default | grep .", "! ip -4 addr show eth0 scope global | grep ."},
+		shows:   []string{"! ip -4 route show default | grep .", "! ip -4 -o addr show eth0 | grep -v 169.254"},
 	},
 	{
 		name: "channel, HTTPS proxy", install: "channel", options: behindProxy,
@@ -119,20 +119,30 @@ func merged(all ...map[string]string) map[string]string {
 	return out
 }
 
-// notYetValid is a certificate whose time is to come.
+// notYetValid puts a certificate whose time is to come in front of the provider,
+// which would refuse to start with one.
 func notYetValid(t *testing.T, w *hosttest.World, opts *hosttest.ProviderOptions) {
-	opts.Pair = hosttest.NewPair(t, time.Now().Add(40*time.Second), w.Gateway())
+	opts.Host = loopback(w)
+	opts.CA = hosttest.NewAuthority(t)
+	opts.Pair = opts.CA.Pair(t, time.Now().Add(-time.Minute), w.Gateway(), opts.Host)
+	opts.Endpoint = "https://" + w.Gateway() + ":8443"
+	w.Front(t, opts.CA, opts.CA.Pair(t, time.Now().Add(40*time.Second), w.Gateway()), opts.Host)
 }
 
 // behindProxy is a provider that no guest reaches, under a name that none can
 // resolve.
 func behindProxy(t *testing.T, w *hosttest.World, opts *hosttest.ProviderOptions) {
-	opts.Host = "127" + strings.TrimPrefix(w.Gateway(), "10")
+	opts.Host = loopback(w)
 	opts.Endpoint = "https://provider.test:8443"
-	opts.Pair = hosttest.NewPair(t, time.Now().Add(-time.Minute), "provider.test")
+	opts.CA = hosttest.NewAuthority(t)
+	opts.Pair = opts.CA.Pair(t, time.Now().Add(-time.Minute), "provider.test")
 	proxy := w.NewProxy(t, "provider.test:8443", opts.Host+":8443")
 	opts.Base = strings.ReplaceAll(opts.Base, "@PROXY@", proxy.URL)
 }
+
+// loopback is an address of this machine that is the world's own and that no
+// guest reaches.
+func loopback(w *hosttest.World) string { return "127" + strings.TrimPrefix(w.Gateway(), "10") }
 
 // holdLock is a unit that has dpkg's lock for some seconds from early in the
 // boot, as unattended-upgrades does.
@@ -181,9 +191,11 @@ func (b firstBoot) run(t *testing.T, image string) {
 		theirs := hosttest.BuildPackage(t, t.TempDir(), hosttest.DebianPackage{
 			Name: "operator-tool", Version: "1", Files: map[string]string{"/usr/share/operator-tool": "theirs\n"},
 		})
-		repo := w.NewRepository(t, deb, theirs)
+		repo := w.NewRepository(t, deb)
 		opts.Args = append(opts.Args, "--agent-apt-uri="+repo.URL, "--agent-apt-key="+repo.Key)
-		opts.Base = strings.ReplaceAll(opts.Base, "@REPOSITORY@", repo.URL)
+		if strings.Contains(opts.Base, "@REPOSITORY@") {
+			opts.Base = strings.ReplaceAll(opts.Base, "@REPOSITORY@", w.NewRepository(t, theirs).URL)
+		}
 	}
 	if b.options != nil {
 		b.options(t, w, &opts)

@@ -50,6 +50,8 @@ func TestLife(t *testing.T) {
 		t.Errorf("after a reboot it is %s", state)
 	}
 	lap("agent is back")
+	testIdle(t, g)
+	lap("idle")
 
 	m.Do(t, hosttest.Drain, "")
 	lap("Drain")

@@ -10,8 +10,6 @@ import (
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 	"bigfleet-providers/provider/e2e/host/hosttest"
-	"bigfleet-providers/provider/internal/fakecloud"
-	"bigfleet-providers/provider/internal/fakecloud/nspawn"
 )
 
 // What a unit may be found in when the package changes.
@@ -65,6 +63,7 @@ fresh() {
 	dpkg -P bigfleet-agent || :
 	mkdir -p /etc/bigfleet-agent
 	cp -p /root/config.json /etc/bigfleet-agent/
+	cp -a /root/state /var/lib/bigfleet-agent # a host without its state is another host
 	dpkg -i $V1
 }
 `
@@ -83,20 +82,14 @@ pgrep -x bigfleet-agent >/dev/null && echo "has a process" >&3 || :
 // purged over a unit in each of its states. The table of states is printed.
 func TestPackage(t *testing.T) {
 	t.Parallel()
-	hosttest.Require(t)
-	packages := t.TempDir()
-	hosttest.AgentPackage(t, packages, release)
-	hosttest.AgentPackage(t, packages, "v0.2.0")
-	w := hosttest.NewWorld(t, hosttest.Options{Prepare: func(_ fakecloud.Guest, opts *nspawn.Options) error {
-		opts.Binds = append(opts.Binds, nspawn.Bind{Source: packages, Target: "/packages", ReadOnly: true})
-		return nil
-	}})
-	p := w.NewProvider(t, hosttest.ProviderOptions{Install: "channel", Args: []string{"--agent-packages=" + packages}})
+	packages, first := bothPackages(t)
+	w := hosttest.NewWorld(t, hosttest.Options{Prepare: withPackages(packages)})
+	p := w.NewProvider(t, hosttest.ProviderOptions{Install: "channel", Args: []string{"--agent-packages=" + first}})
 	m := p.Machine(t)
 	m.Do(t, hosttest.Create, "")
 	g := m.Guest(t)
 	g.AwaitBooted(t)
-	g.Run(t, "cp -p /etc/bigfleet-agent/config.json /root/")
+	g.Run(t, "cp -p /etc/bigfleet-agent/config.json /root/; cp -a /var/lib/bigfleet-agent /root/state")
 
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-16s", "")

@@ -136,9 +136,14 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"provider/internal/fakecloud/host"},
-		open: []string{"agent", "provider/internal/fakecloud"},
+		open: []string{"agent", "provider/internal/fakecloud", "provider/internal/fakecloud/nspawn"},
 		shut: []string{"provider/internal/channel/...", "github.com/scaleway/..."},
 		why:  "a host knows what its user data says, and runs the agent that users run",
+	},
+	{
+		of:   []string{"provider/internal/fakecloud/nspawn"},
+		open: nothing,
+		why:  "it boots machines, whatever they are for",
 	},
 	{
 		of:   []string{"agent/..."},

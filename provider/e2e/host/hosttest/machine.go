@@ -35,13 +35,20 @@ const (
 )
 
 // Machine picks a machine that nothing was done with.
-func (p *Provider) Machine(t *testing.T) *Machine {
+func (p *Provider) Machine(t *testing.T) *Machine { return p.Machines(t, 1)[0] }
+
+// Machines picks several.
+func (p *Provider) Machines(t *testing.T, n int) []*Machine {
 	t.Helper()
 	l, err := p.List(t.Context(), &pb.ListFilter{States: []pb.MachineState{pb.MachineState_MACHINE_STATE_SPECULATIVE}})
-	if err != nil || len(l.GetMachines()) == 0 {
-		t.Fatalf("no machine is SPECULATIVE: %v", err)
+	if err != nil || len(l.GetMachines()) < n {
+		t.Fatalf("%d machines are SPECULATIVE, want %d: %v", len(l.GetMachines()), n, err)
 	}
-	return &Machine{ID: l.GetMachines()[0].GetId(), provider: p}
+	var out []*Machine
+	for _, m := range l.GetMachines()[:n] {
+		out = append(out, &Machine{ID: m.GetId(), provider: p})
+	}
+	return out
 }
 
 // Ask sends a call and returns the operation's id. The blob is Configure's.
@@ -222,6 +229,19 @@ func (g *Guest) Reboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Run(t, "systemctl --no-block reboot")
+	g.awaitOther(t, before)
+}
+
+// Cut cuts the guest's power, as far as its processes can tell, and waits until
+// it boots again.
+func (g *Guest) Cut(t *testing.T) {
+	t.Helper()
+	before, err := g.Leader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// reboot(2) without a shutdown. Nothing is left to answer.
+	_ = g.Holds(t, "systemctl reboot --force --force")
 	g.awaitOther(t, before)
 }
 

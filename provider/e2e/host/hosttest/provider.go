@@ -29,19 +29,18 @@ const (
 // ProviderOptions of a provider. The zero value works, with the agent in the
 // image.
 type ProviderOptions struct {
-	Pair     Pair     // the channel's; made when zero
-	Host     string   // the channel's address; the world's Gateway when empty
-	Endpoint string   // what hosts are told; the channel's own address when empty
-	Install  string   // --agent-install, "image" when empty
-	Base     string   // base user data
-	Args     []string // further flags
+	CA       *Authority // what hosts pin; made when nil
+	Pair     Pair       // the channel's; made when zero
+	Host     string     // the channel's address; the world's Gateway when empty
+	Endpoint string     // what hosts are told; the channel's own address when empty
+	Install  string     // --agent-install, "image" when empty
+	Base     string     // base user data
+	Args     []string   // further flags
 }
 
 // Provider is a running bin/scaleway and a client of it.
 type Provider struct {
 	pb.CapacityProviderClient
-	CA string // the file with what hosts pin
-
 	world    *World
 	cmd      *exec.Cmd
 	log      *Log
@@ -56,8 +55,11 @@ func (w *World) NewProvider(t *testing.T, opts ProviderOptions) *Provider {
 	if opts.Host == "" {
 		opts.Host = w.Gateway()
 	}
+	if opts.CA == nil {
+		opts.CA = NewAuthority(t)
+	}
 	if opts.Pair == (Pair{}) {
-		opts.Pair = NewPair(t, time.Now().Add(-time.Minute), w.Gateway(), w.Gateway6())
+		opts.Pair = opts.CA.Pair(t, time.Now().Add(-time.Minute), w.Gateway(), w.Gateway6())
 	}
 	listen := net.JoinHostPort(opts.Host, channelPort)
 	if opts.Endpoint == "" {
@@ -67,13 +69,13 @@ func (w *World) NewProvider(t *testing.T, opts ProviderOptions) *Provider {
 		opts.Install = "image"
 	}
 	dir := t.TempDir()
-	p := &Provider{world: w, CA: opts.Pair.Cert}
+	p := &Provider{world: w}
 	p.args = []string{
-		"--addr=127.0.0.1:0", "--metrics-addr=", "--provider=host-test", "--seed-count=3",
+		"--addr=127.0.0.1:0", "--metrics-addr=", "--provider=host-test", "--seed-count=8",
 		"--state=" + filepath.Join(dir, "state.db"), "--log-level=debug",
 		"--poll-interval=200ms", "--settle-window=1s",
 		"--bootstrap-addr=" + listen, "--bootstrap-endpoint=" + opts.Endpoint, "--bootstrap-tls-cert=" + opts.Pair.Cert,
-		"--bootstrap-tls-key=" + opts.Pair.Key, "--bootstrap-ca=" + opts.Pair.Cert, "--agent-install=" + opts.Install,
+		"--bootstrap-tls-key=" + opts.Pair.Key, "--bootstrap-ca=" + opts.CA.File, "--agent-install=" + opts.Install,
 	}
 	if opts.Base != "" {
 		file := filepath.Join(dir, "base")

@@ -1,6 +1,7 @@
 package nspawn
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,11 @@ func Check() error {
 	} {
 		if _, err := exec.LookPath(p.program); err != nil {
 			errs = append(errs, fmt.Errorf("%s is not installed: apt-get install %s", p.program, p.pkg))
+		}
+	}
+	if len(errs) == 0 {
+		if out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("this machine does not let root make namespaces: %w: %s", err, bytes.TrimSpace(out)))
 		}
 	}
 	return errors.Join(errs...)
