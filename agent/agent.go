@@ -70,7 +70,7 @@ func Run(ctx context.Context, cfg Config, opt Options) error {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	opt.setDefaults()
-	a, err := newAgent(cfg, opt)
+	a, err := newAgent(ctx, cfg, opt)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func Run(ctx context.Context, cfg Config, opt Options) error {
 	return nil
 }
 
-func newAgent(cfg Config, opt Options) (*agent, error) {
+func newAgent(ctx context.Context, cfg Config, opt Options) (*agent, error) {
 	endpoint, err := cfg.endpoint()
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func newAgent(cfg Config, opt Options) (*agent, error) {
 	log := opt.Log.With("machine_id", cfg.MachineID)
 	h := opt.Hook
 	if h == nil {
-		h = &hook.Host{Path: cfg.Hook, RuntimeDir: cfg.RuntimeDir, Token: string(cfg.Token), Program: opt.Program, Runner: newRunner(cfg, opt, log), Log: log}
+		h = &hook.Host{Path: cfg.Hook, RuntimeDir: cfg.RuntimeDir, Token: string(cfg.Token), Program: opt.Program, Runner: newRunner(ctx, cfg, opt, log), Log: log}
 	}
 	return &agent{
 		cfg: cfg,

@@ -17,7 +17,7 @@ const agentUnit = "bigfleet-agent.service"
 const managerCheck = 5 * time.Second
 
 // newRunner chooses how hooks run.
-func newRunner(cfg Config, opt Options, log *slog.Logger) hook.Runner {
+func newRunner(ctx context.Context, cfg Config, opt Options, log *slog.Logger) hook.Runner {
 	processes := &hook.Processes{}
 	if opt.Program == "" {
 		return processes
@@ -25,7 +25,7 @@ func newRunner(cfg Config, opt Options, log *slog.Logger) hook.Runner {
 	manager := &systemd.Units{}
 	direct := cfg.HookRunner == RunnerDirect
 	if cfg.HookRunner == "" || cfg.HookRunner == RunnerAuto {
-		if err := answers(manager); err != nil {
+		if err := answers(ctx, manager); err != nil {
 			log.Info("hooks run as processes of the agent, not as units", "reason", err)
 			direct = true
 		}
@@ -37,11 +37,11 @@ func newRunner(cfg Config, opt Options, log *slog.Logger) hook.Runner {
 }
 
 // answers tells why systemd cannot run hooks here, if so.
-func answers(manager *systemd.Units) error {
+func answers(ctx context.Context, manager *systemd.Units) error {
 	if !systemd.Booted() {
 		return errors.New("systemd is not this host's manager")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), managerCheck)
+	ctx, cancel := context.WithTimeout(ctx, managerCheck)
 	defer cancel()
 	return manager.Check(ctx)
 }

@@ -17,14 +17,14 @@ func whoElseWrites(path string, info fs.FileInfo) error {
 	if uid, ok := owner(info); ok && uid != 0 && uid != os.Geteuid() {
 		errs = append(errs, fmt.Errorf("it belongs to user %d, who may name another provider in it (chown root %s)", uid, path))
 	}
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err == nil {
-		real, err = filepath.Abs(real)
+		target, err = filepath.Abs(target)
 	}
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for dir := filepath.Dir(real); ; dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(target); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil {
 			return errors.Join(append(errs, err)...)

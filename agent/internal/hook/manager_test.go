@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -87,23 +88,39 @@ func runAgain(t *testing.T, runner string) {
 // nothing in these tests takes off its environment.
 type manager struct{}
 
-// unitStates has the state of each loaded unit, as the manager knows it.
-var unitStates sync.Map
-
-func unitState(name string) string {
-	state, _ := unitStates.Load(name)
-	text, _ := state.(string)
-	return text
+// unit is a loaded unit. Its mark tells it from others of its name.
+type unit struct {
+	mark   string
+	exited atomic.Bool
 }
+
+var (
+	loaded sync.Map // *unit by name
+	serial atomic.Int64
+)
 
 const unitVar = "BIGFLEET_TEST_UNIT="
 
+func find(name string) *unit {
+	found, _ := loaded.Load(name)
+	u, _ := found.(*unit)
+	return u
+}
+
 func (m manager) Start(ctx context.Context, s systemd.Service) error {
-	if unitState(s.Name) != "" || len(members(s.Name)) > 0 {
+	u := &unit{mark: fmt.Sprintf("%s%s#%d", unitVar, s.Name, serial.Add(1))}
+	if _, exists := loaded.LoadOrStore(s.Name, u); exists {
 		return fmt.Errorf("%s: %w", s.Name, systemd.ErrExists)
 	}
-	dir := s.Exec[len(s.Exec)-1]
-	path := filepath.Join(dir, "job")
+	if err := m.start(ctx, s, u); err != nil {
+		loaded.Delete(s.Name)
+		return err
+	}
+	return nil
+}
+
+func (m manager) start(ctx context.Context, s systemd.Service, u *unit) error {
+	path := filepath.Join(s.Exec[len(s.Exec)-1], "job")
 	body, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -112,62 +129,77 @@ func (m manager) Start(ctx context.Context, s systemd.Service) error {
 	if err := json.Unmarshal(body, &job); err != nil {
 		return err
 	}
-	job.Env = append(job.Env, unitVar+s.Name)
+	job.Env = append(job.Env, u.mark)
 	if body, err = json.Marshal(job); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, body, 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(context.Background(), s.Exec[0], s.Exec[1:]...)
-	cmd.Env = []string{unitVar + s.Name}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.Exec[0], s.Exec[1:]...)
+	cmd.Env = []string{u.mark}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	unitStates.Store(s.Name, "running")
 	go func() {
 		if err := cmd.Wait(); err == nil {
-			unitStates.CompareAndSwap(s.Name, "running", "exited")
+			u.exited.Store(true)
 			return
 		}
-		_ = m.Stop(ctx, s.Name, s.StopTimeout) // as systemd does with a unit that fails
+		_ = m.end(s.Name, u, s.StopTimeout) // as systemd does with a unit that fails
 	}()
 	return nil
 }
 
 func (manager) Running(_ context.Context, name string) (bool, error) {
-	return unitState(name) == "running", nil
+	u := find(name)
+	return u != nil && !u.exited.Load(), nil
 }
 
 func (manager) Release(_ context.Context, name string) error {
-	if unitState(name) == "exited" && len(members(name)) == 0 {
-		unitStates.Delete(name)
+	if u := find(name); u != nil && u.exited.Load() && len(processes(u.mark)) == 0 {
+		loaded.CompareAndDelete(name, u)
 	}
 	return nil
 }
 
-func (manager) Stop(_ context.Context, name string, patience time.Duration) error {
-	for _, pid := range members(name) {
+func (m manager) Stop(_ context.Context, name string, patience time.Duration) error {
+	if u := find(name); u != nil {
+		return m.end(name, u, patience)
+	}
+	return nil
+}
+
+func (manager) end(name string, u *unit, patience time.Duration) error {
+	for _, pid := range processes(u.mark) {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end) && len(members(name)) > 0; {
+	for end := time.Now().Add(patience); time.Now().Before(end) && len(processes(u.mark)) > 0; {
 		time.Sleep(10 * time.Millisecond)
 	}
-	for end := time.Now().Add(5 * time.Second); len(members(name)) > 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); len(processes(u.mark)) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			return fmt.Errorf("%s does not end", name)
 		}
-		for _, pid := range members(name) {
+		for _, pid := range processes(u.mark) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	unitStates.Delete(name)
+	loaded.CompareAndDelete(name, u)
 	return nil
 }
 
-// members are the living processes of the unit.
+// members are the living processes of the unit of that name.
 func members(name string) []int {
+	if u := find(name); u != nil {
+		return processes(u.mark)
+	}
+	return nil
+}
+
+// processes are those that live and have the mark.
+func processes(mark string) []int {
 	var pids []int
 	procs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -175,7 +207,7 @@ func members(name string) []int {
 	}
 	for _, proc := range procs {
 		env, err := os.ReadFile(filepath.Join(proc, "environ"))
-		if err != nil || !bytes.Contains(env, []byte(unitVar+name+"\x00")) {
+		if err != nil || !bytes.Contains(env, []byte(mark+"\x00")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(strings.TrimPrefix(proc, "/proc/")); err == nil && alive(pid) {

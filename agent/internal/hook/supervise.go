@@ -155,18 +155,19 @@ func (s *supervision) await(cmd *exec.Cmd, asked <-chan os.Signal, stderr io.Wri
 		defer close(ended)
 		_ = cmd.Wait() // told by ProcessState
 	}()
-	var tick <-chan time.Time
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	saved := false
 	for {
 		select {
 		case <-ended:
 			return exitStatus(cmd.ProcessState)
 		case <-asked:
-			if tick == nil {
-				ticker := time.NewTicker(look)
-				defer ticker.Stop()
-				tick = ticker.C
-			}
-		case <-tick:
+			saved = true
+		case <-tick.C:
+		}
+		if !saved {
+			continue
 		}
 		if err := writeOutcome(s.job, s.tail.String()); err != nil {
 			_, _ = fmt.Fprintln(stderr, "bigfleet-agent supervise:", err) // the end is recorded all the same

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"bigfleet-providers/agent/internal/systemd"
@@ -62,7 +63,7 @@ func (u *Units) Start(job Job) error {
 	service := systemd.Service{
 		Name:        UnitName(job),
 		Description: fmt.Sprintf("BigFleet hook: %s", job.Verb),
-		Exec:        append(u.Supervisor[:len(u.Supervisor):len(u.Supervisor)], job.Dir),
+		Exec:        append(slices.Clip(u.Supervisor), job.Dir),
 		Before:      u.Agent,
 		StopTimeout: politeness,
 	}

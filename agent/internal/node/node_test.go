@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -188,9 +189,7 @@ func pod(name, owner string, more map[string]any) map[string]any {
 		meta["ownerReferences"] = []map[string]any{{"kind": owner, "controller": true}}
 	}
 	out := map[string]any{"metadata": meta, "status": map[string]any{"phase": "Running"}}
-	for k, v := range more {
-		out[k] = v
-	}
+	maps.Copy(out, more)
 	return out
 }
 
@@ -200,10 +199,10 @@ const podList = "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1"
 // removes them.
 func clusterOf(pods map[string]map[string]any, evict func(name string) (int, any)) func(*http.Request) (int, any) {
 	return func(r *http.Request) (int, any) {
-		switch {
-		case r.Method == http.MethodPatch:
+		switch r.Method {
+		case http.MethodPatch:
 			return 200, map[string]any{}
-		case r.Method == http.MethodGet:
+		case http.MethodGet:
 			items := make([]map[string]any, 0, len(pods))
 			for _, p := range pods {
 				items = append(items, p)

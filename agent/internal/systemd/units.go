@@ -120,15 +120,11 @@ func (u *Units) Stop(ctx context.Context, name string, patience time.Duration) e
 		if ended, err := ends(ctx, c, name, patience); ended || err != nil {
 			return err
 		}
-		if err := c.KillUnitWithTarget(ctx, name, dbus.All, int32(syscall.SIGKILL)); ignoreAbsent(err) != nil {
-			// It may have ended just now, which is no failure.
-			if unit, statusErr := status(ctx, c, name); statusErr != nil || !gone(unit) {
-				return errors.Join(err, statusErr)
-			}
-		}
+		// It may have ended just now: whether it did decides, not this answer.
+		killErr := c.KillUnitWithTarget(ctx, name, dbus.All, int32(syscall.SIGKILL))
 		ended, err := ends(ctx, c, name, killWait)
 		if err == nil && !ended {
-			err = fmt.Errorf("of %s something is alive after SIGKILL (a process in uninterruptible sleep: look at its storage)", name)
+			err = errors.Join(killErr, fmt.Errorf("of %s something is alive after SIGKILL (a process in uninterruptible sleep: look at its storage)", name))
 		}
 		return err
 	})
