@@ -48,6 +48,11 @@ debian-root: ## print the folder of the Debian that guests boot from; made where
 fuzz: ## run every fuzz target for FUZZTIME (10s if not given); make test tries their seeds only
 	.ci/fuzz $(or $(FUZZTIME),10s)
 
+.PHONY: e2e
+e2e: ## the contract suite on Instances and on Elastic Metal, with the race detector
+	CGO_ENABLED=1 go test -race -count=1 -timeout 5m ./provider/e2e/contract
+	CGO_ENABLED=1 go test -race -count=1 -timeout 5m ./provider/e2e/contract -substrate=elastic-metal
+
 .PHONY: bench
 bench: ## run all benchmarks; BENCH=regexp chooses some; table in dist/bench.md
 	mkdir -p dist
@@ -87,7 +92,7 @@ vulncheck: ## look for known vulnerabilities, where their database can be reache
 	@.ci/vulncheck
 
 .PHONY: demo
-demo: build ## five machines through their life, with a kill -9 on the way
+demo: build ## five machines through their life, with a kill -9 on the way; SUBSTRATE=elastic-metal for dedicated servers
 	@bin/demo
 
 .PHONY: lint

@@ -56,16 +56,24 @@ func (p *play) audit(ctx context.Context) (string, error) {
 		return "", err
 	}
 
+	if err := p.takeLeave(); err != nil {
+		return "", err
+	}
+	return "0 servers, 0 volumes, 0 addresses, 0 host processes; " + number(len(list.GetMachines()), "free slot"), nil
+}
+
+// takeLeave stops the provider and looks for secrets in what it wrote.
+func (p *play) takeLeave() error {
 	provider := p.stage.provider
 	p.stage.provider = nil
 	if err := provider.stop(); err != nil {
-		return "", err
+		return err
 	}
 	if err := p.stage.searchFor(map[string]string{"bootstrap secret": p.stage.secret, "join script": p.script.gate}); err != nil {
-		return "", err
+		return err
 	}
 	p.screen.say("no secret and no join script in the logs and the state file")
-	return "0 servers, 0 volumes, 0 addresses, 0 host processes; " + number(len(list.GetMachines()), "free slot"), nil
+	return nil
 }
 
 // searchFor returns an error if the logs or the state file hold one of the
@@ -124,7 +132,11 @@ func (p *play) fetch(ctx context.Context, page string, into any) error {
 // count asks the cloud what it has.
 func (p *play) count(ctx context.Context) (inventory, error) {
 	var i inventory
-	err := errors.Join(p.fetch(ctx, "servers", &i.servers), p.fetch(ctx, "volumes", &i.volumes), p.fetch(ctx, "leaks", &i.leaks))
+	servers := "servers"
+	if p.stage.metal {
+		servers = "metal"
+	}
+	err := errors.Join(p.fetch(ctx, servers, &i.servers), p.fetch(ctx, "volumes", &i.volumes), p.fetch(ctx, "leaks", &i.leaks))
 	return i, err
 }
 

@@ -26,6 +26,11 @@ func init() { runtime.LockOSThread() }
 
 func main() {
 	o := options{out: os.Stdout, errs: os.Stderr}
+	substrate := os.Getenv("SUBSTRATE")
+	if substrate == "" {
+		substrate = instances
+	}
+	flag.StringVar(&o.substrate, "substrate", substrate, "what the machines are: "+instances+" or "+elasticMetal+", which are never given back (env SUBSTRATE)")
 	flag.StringVar(&o.bin, "bin", "", "folder that holds scaleway, fakecloud and bigfleet-agent (default: this program's own)")
 	flag.IntVar(&o.machines, "machines", 5, "how many machines play, 1 to 20")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with logs, state file and certificates")

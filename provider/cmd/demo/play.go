@@ -34,12 +34,15 @@ type play struct {
 	configured map[string]string
 }
 
+// part is a part of the play.
+type part struct {
+	title, claim string
+	act          func(context.Context) (proof string, err error)
+}
+
 // run plays every part; the first that fails ends the play.
 func (p *play) run(ctx context.Context) error {
-	parts := []struct {
-		title, claim string
-		act          func(context.Context) (proof string, err error)
-	}{
+	parts := []part{
 		{"Start", "Whoever has no certificate of the right authority does not get in.", p.start},
 		{"Create", "A slot becomes a server whose agent has called home; only then is it IDLE.", p.create},
 		{"Fencing", "A leader that was replaced, or one who borrows a name, changes nothing.", p.fence},
@@ -49,6 +52,11 @@ func (p *play) run(ctx context.Context) error {
 		{"Drain", "A host leaves its cluster and is IDLE again; it keeps its server.", p.drain},
 		{"Delete", "A server and its volumes are given back; the slot is free again.", p.delete},
 		{"Audit", "Provider, cloud and machines agree that nothing is left.", p.audit},
+	}
+	if p.stage.metal {
+		parts = append(parts[:len(parts)-2],
+			part{"Delete", "A physical server is given back by people only; nothing is touched.", p.keep},
+			part{"Audit", "One order a machine, over the kill; every server is in the pool.", p.auditMetal})
 	}
 	for i, part := range parts {
 		p.screen.heading(i+1, part.title, part.claim)
@@ -132,6 +140,9 @@ func (p *play) create(ctx context.Context) (string, error) {
 	if len(count.servers) != p.want || len(hosts) < p.want {
 		return "", fmt.Errorf("%d machines are IDLE, and there are %d servers at the cloud and %d processes that stand for them", p.want, len(count.servers), len(hosts))
 	}
+	if p.stage.metal {
+		return fmt.Sprintf("%s; %s at the cloud, installed; an agent on each", number(p.want, "machine"), number(len(count.servers), "dedicated server")), nil
+	}
 	return fmt.Sprintf("%s; %s and %s at the cloud; an agent on each",
 		number(p.want, "machine"), number(len(count.servers), "server"), number(len(count.volumes), "volume")), nil
 }
@@ -148,13 +159,18 @@ func (p *play) fence(ctx context.Context) (string, error) {
 		{"that a newer call overtook", token{shardID, epoch, 1}, codes.FailedPrecondition},
 		{"in the name of another shard", token{"other-shard", epoch, 1}, codes.PermissionDenied},
 	}
+	// What would do harm. Where nothing can be deleted, that is another binding.
+	name, harm := "Delete", call(p.shard.delete)
+	if p.stage.metal {
+		name, harm = "Configure", p.shard.configure("another-cluster", nil, nil)
+	}
 	for _, r := range refused {
-		_, err := p.shard.delete(ctx, victim.GetId(), r.token)
+		_, err := harm(ctx, victim.GetId(), r.token)
 		if got := status.Code(err); got != r.want {
-			return "", fmt.Errorf("a Delete of %s %s was answered with %s, want %s", victim.GetId(), r.who, got, r.want)
+			return "", fmt.Errorf("a %s of %s %s was answered with %s, want %s", name, victim.GetId(), r.who, got, r.want)
 		}
 		victim.event = "refused"
-		p.screen.say("a Delete %s: %s", r.who, r.want)
+		p.screen.say("a %s %s: %s", name, r.who, r.want)
 		if err := p.look(ctx); err != nil {
 			return "", err
 		}

@@ -31,14 +31,23 @@ const (
 	projectID = "22222222-2222-4222-8222-222222222222"
 )
 
+// The substrates. An install takes minutes, so that time runs faster for
+// dedicated servers.
+const (
+	instances    = "instances"
+	elasticMetal = "elastic-metal"
+	metalScale   = "0.01"
+)
+
 // options are the command line.
 type options struct {
-	bin      string
-	machines int
-	keep     bool
-	timeout  time.Duration
-	out      *os.File
-	errs     *os.File // what went wrong
+	bin       string
+	substrate string
+	machines  int
+	keep      bool
+	timeout   time.Duration
+	out       *os.File
+	errs      *os.File // what went wrong
 }
 
 // check judges the command line; args are those that are no flags.
@@ -46,6 +55,9 @@ func (o options) check(args []string) error {
 	var errs []error
 	if len(args) > 0 {
 		errs = append(errs, fmt.Errorf("argument %q: demo takes flags only, see --help", args[0]))
+	}
+	if o.substrate != "" && o.substrate != instances && o.substrate != elasticMetal {
+		errs = append(errs, fmt.Errorf("--substrate: %q, want %s or %s", o.substrate, instances, elasticMetal))
 	}
 	if o.machines < 1 || o.machines > maxMachines {
 		errs = append(errs, fmt.Errorf("--machines: %d, want 1 to %d", o.machines, maxMachines))
@@ -60,6 +72,7 @@ func (o options) check(args []string) error {
 // them.
 type stage struct {
 	bin    string
+	metal  bool   // the machines are dedicated servers
 	dir    string // everything that this play writes
 	secret string // the bootstrap secret; only ever in an environment
 	certs  *certificates
@@ -140,7 +153,7 @@ func build(o options) (*stage, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return &stage{
-		bin: bin, dir: dir, secret: hex.EncodeToString(key), certs: certs,
+		bin: bin, metal: o.substrate == elasticMetal, dir: dir, secret: hex.EncodeToString(key), certs: certs,
 		cloudAddr: addrs[0], addr: addrs[1], channelAddr: addrs[2], metricsAddr: addrs[3],
 	}, nil
 }
@@ -151,9 +164,14 @@ func (s *stage) startCloud() error {
 	if err := os.Mkdir(hosts, 0o700); err != nil {
 		return err
 	}
+	scale := "1"
+	if s.metal {
+		scale = metalScale
+	}
 	var err error
 	s.cloud, err = s.launch("fakecloud", plainEnvironment(),
 		"--addr", s.cloudAddr,
+		"--scale", scale,
 		"--hosts", "process",
 		"--hosts-dir", hosts,
 		"--agent", filepath.Join(s.bin, "bigfleet-agent"))
@@ -162,6 +180,10 @@ func (s *stage) startCloud() error {
 
 // startProvider starts the provider, each time on the same state file.
 func (s *stage) startProvider(slots int) error {
+	substrate := []string{"--substrate", instances, "--image", "debian_bookworm"}
+	if s.metal {
+		substrate = []string{"--substrate", elasticMetal, "--image", "Debian 12", "--poll-interval", "100ms"}
+	}
 	var err error
 	s.provider, err = s.launch("scaleway",
 		append(plainEnvironment(),
@@ -170,24 +192,22 @@ func (s *stage) startProvider(slots int) error {
 			"SCW_SECRET_KEY="+secretKey,
 			"SCW_DEFAULT_PROJECT_ID="+projectID,
 			"BIGFLEET_BOOTSTRAP_SECRET="+s.secret),
-		"--addr", s.addr,
-		"--metrics-addr", s.metricsAddr,
-		"--provider", providerName,
-		"--zone", zone,
-		"--substrate", "instances",
-		"--scaleway-backend", "scaleway",
-		"--image", "debian_bookworm",
-		"--agent-install", "image",
-		"--seed-count", strconv.Itoa(slots),
-		"--state", s.path(stateFile),
-		"--tls-cert", s.certs.serverCrt,
-		"--tls-key", s.certs.serverKey,
-		"--tls-ca", s.certs.ca,
-		"--bootstrap-addr", s.channelAddr,
-		"--bootstrap-endpoint", "https://"+s.channelAddr,
-		"--bootstrap-tls-cert", s.certs.serverCrt,
-		"--bootstrap-tls-key", s.certs.serverKey,
-		"--bootstrap-ca", s.certs.ca)
+		append([]string{"--addr", s.addr,
+			"--metrics-addr", s.metricsAddr,
+			"--provider", providerName,
+			"--zone", zone,
+			"--scaleway-backend", "scaleway",
+			"--agent-install", "image",
+			"--seed-count", strconv.Itoa(slots),
+			"--state", s.path(stateFile),
+			"--tls-cert", s.certs.serverCrt,
+			"--tls-key", s.certs.serverKey,
+			"--tls-ca", s.certs.ca,
+			"--bootstrap-addr", s.channelAddr,
+			"--bootstrap-endpoint", "https://" + s.channelAddr,
+			"--bootstrap-tls-cert", s.certs.serverCrt,
+			"--bootstrap-tls-key", s.certs.serverKey,
+			"--bootstrap-ca", s.certs.ca}, substrate...)...)
 	return err
 }
 
