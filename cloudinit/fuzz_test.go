@@ -2,6 +2,7 @@ package cloudinit
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -71,7 +72,7 @@ func ourPart(t *testing.T, out []byte) []byte {
 	r := multipart.NewReader(m.Body, how["boundary"])
 	for n := 0; ; n++ {
 		p, err := r.NextPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			if n != 3 {
 				t.Errorf("%d parts, want the operator's and our two", n)
 			}
