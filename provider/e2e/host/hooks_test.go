@@ -117,7 +117,7 @@ func TestHooks(t *testing.T) {
 		}
 		g.Run(t, "systemctl restart "+unit)
 		g.AwaitTrue(t, 20*time.Second, "systemctl is-active --quiet "+unit)
-		g.Run(t, "pgrep -f 'sleep 7001' && pgrep -f 'sleep 7002'")
+		g.Run(t, "pgrep -f 'slee[p] 7001' && pgrep -f 'slee[p] 7002'")
 		m.Do(t, hosttest.Drain, "")
 	})
 }
@@ -140,12 +140,12 @@ func TestHookFailures(t *testing.T) {
 		g.AwaitBooted(t)
 		m.Ask(t, hosttest.Configure, "#!/bin/sh\ntrap '' TERM\necho 'waiting for the moon' >&2\n"+
 			"setsid sh -c \"trap '' TERM; sleep 7003\" >/dev/null 2>&1 &\nsleep 7003 & wait\nwhile :; do sleep 7003; done\n")
-		g.AwaitTrue(t, 10*time.Second, "pgrep -f 'sleep 7003'")
+		g.AwaitTrue(t, 10*time.Second, "pgrep -f 'slee[p] 7003'")
 		got := m.Await(t, pb.MachineState_MACHINE_STATE_FAILED, deadline+20*time.Second)
 		if !strings.Contains(got.GetLastError(), "waiting for the moon") {
 			t.Errorf("last_error does not have the hook's last words: %s", got.GetLastError())
 		}
-		g.AwaitTrue(t, 10*time.Second, "! pgrep -f 'sleep 7003'")
+		g.AwaitTrue(t, 10*time.Second, "! pgrep -f 'slee[p] 7003'")
 		g.Run(t, "systemctl is-active --quiet "+unit)
 	})
 	t.Run("the disk is full", func(t *testing.T) {
