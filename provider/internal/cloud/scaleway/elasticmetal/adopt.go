@@ -47,6 +47,6 @@ func (c *Cloud) Adopt(ctx context.Context, serverID, commercialType, machineID s
 	if err := c.retag(ctx, server.ID, scaleway.Replace(server.Tags, tags)); err != nil {
 		return fmt.Errorf("tag server %s: %w", serverID, err)
 	}
-	c.log.Info("a server given by hand was made a machine's", "server", serverID, "machine", machineID)
+	c.log.Info("a server given by hand was made a machine's", "server", serverID, "machine_id", machineID)
 	return nil
 }

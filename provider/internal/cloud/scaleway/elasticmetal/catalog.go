@@ -105,10 +105,14 @@ func typeOf(o *baremetal.Offer) cloud.Type {
 	const arch, archLabel, acceleratorLabel = "amd64", "kubernetes.io/arch", "bigfleet.io/accelerator"
 	var threads, memory uint64
 	for _, cpu := range o.CPUs {
-		threads += uint64(cpu.ThreadCount)
+		if cpu != nil {
+			threads += uint64(cpu.ThreadCount)
+		}
 	}
 	for _, m := range o.Memories {
-		memory += uint64(m.Capacity)
+		if m != nil {
+			memory += uint64(m.Capacity)
+		}
 	}
 	t := cloud.Type{
 		Name: o.Name, Arch: arch, Currency: "EUR",
@@ -118,7 +122,7 @@ func typeOf(o *baremetal.Offer) cloud.Type {
 	if o.PricePerHour != nil {
 		t.PricePerHour = o.PricePerHour.ToFloat()
 	}
-	if len(o.Gpus) > 0 && strings.Contains(strings.ToLower(o.Gpus[0].Name), "nvidia") {
+	if len(o.Gpus) > 0 && o.Gpus[0] != nil && strings.Contains(strings.ToLower(o.Gpus[0].Name), "nvidia") {
 		t.Allocatable["nvidia.com/gpu"] = strconv.Itoa(len(o.Gpus))
 		t.Labels[acceleratorLabel] = labelValue(o.Gpus[0].Name)
 	}
@@ -214,8 +218,9 @@ func (c *Cloud) listSystems(ctx context.Context) ([]*baremetal.OS, error) {
 	case len(resp.Os) == 0:
 		return nil, fmt.Errorf("list systems: %w", scaleway.ErrEmptyAnswer)
 	}
-	c.facts.systems, c.facts.systemsAt = resp.Os, time.Now()
-	return resp.Os, nil
+	systems := slices.DeleteFunc(resp.Os, func(s *baremetal.OS) bool { return s == nil })
+	c.facts.systems, c.facts.systemsAt = systems, time.Now()
+	return systems, nil
 }
 
 // title is a system's name and version, as operators write it.

@@ -74,7 +74,7 @@ func (c *Cloud) hopeless(s *baremetal.Server) error {
 func (c *Cloud) progress(t *cloud.Task, s *baremetal.Server) {
 	if words := describe(s); t.Notes[noteStatus] != words {
 		t.Note(noteStatus, words)
-		c.log.Info("server", "machine", t.Spec.MachineID, "operation", t.Spec.OperationID, "server", s.ID, "status", words)
+		c.log.Info("server status", "machine_id", t.Spec.MachineID, "operation_id", t.Spec.OperationID, "server", s.ID, "status", words)
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *Cloud) countBroken(t *cloud.Task, id string) error {
 		broken++
 		t.Note(noteBroken, strconv.Itoa(broken))
 		t.Note(noteCounted, "1")
-		c.log.Warn("an install ended in an error", "machine", t.Spec.MachineID, "operation", t.Spec.OperationID, "server", id, "times", broken, "most", maxBroken)
+		c.log.Warn("an install ended in an error", "machine_id", t.Spec.MachineID, "operation_id", t.Spec.OperationID, "server", id, "times", broken, "most", maxBroken)
 	}
 	if broken < maxBroken {
 		return nil
@@ -166,7 +166,7 @@ func (c *Cloud) startInstall(ctx context.Context, t *cloud.Task, server *baremet
 	}, scw.WithContext(ctx))
 	switch err = scaleway.Explain(err); {
 	case err == nil:
-		c.log.Info("an install was begun", "machine", t.Spec.MachineID, "operation", t.Spec.OperationID, "server", server.ID, "system", title(system))
+		c.log.Info("an install was begun", "machine_id", t.Spec.MachineID, "operation_id", t.Spec.OperationID, "server", server.ID, "system", title(system))
 		return c.again("stage installing: the install on server %s has begun", server.ID)
 	case errors.Is(err, cloud.ErrConflict):
 		return c.again("stage installing: the install is refused for now: %v", err)

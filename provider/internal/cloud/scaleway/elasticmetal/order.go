@@ -133,7 +133,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 	}
 	switch {
 	case err == nil:
-		c.log.Info("a server was ordered", "machine", t.Spec.MachineID, "operation", operation, "server", server.ID, "offer", server.OfferName)
+		c.log.Info("a server was ordered", "machine_id", t.Spec.MachineID, "operation_id", operation, "server", server.ID, "offer", server.OfferName)
 		c.remember(t, server)
 		c.turn.leave(operation)
 		return nil
@@ -148,7 +148,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 		c.setMark(t, "sent") // anew: the call may have taken its time
 		c.turn.take(operation, c.timing.Settle)
 		c.log.Warn("an order was sent but not answered; its server is looked for, and nothing else is ordered meanwhile",
-			"machine", t.Spec.MachineID, "operation", operation, "error", err)
+			"machine_id", t.Spec.MachineID, "operation_id", operation, "error", err)
 		return c.again("the order was not answered (%v)", err)
 	}
 }
@@ -161,7 +161,7 @@ func (c *Cloud) search(ctx context.Context, t *cloud.Task, until time.Time) erro
 		return err
 	}
 	if made := withOperation(servers, operation); len(made) > 0 {
-		c.log.Info("found the server of an order that was not answered", "machine", t.Spec.MachineID, "operation", operation, "server", made[0].ID)
+		c.log.Info("found the server of an order that was not answered", "machine_id", t.Spec.MachineID, "operation_id", operation, "server", made[0].ID)
 		err := c.keepOldest(ctx, t, made)
 		if err == nil {
 			c.turn.leave(operation)
@@ -181,7 +181,7 @@ func (c *Cloud) search(ctx context.Context, t *cloud.Task, until time.Time) erro
 // more only if somebody copied tags; they are paid for, so they become spares.
 func (c *Cloud) keepOldest(ctx context.Context, t *cloud.Task, servers []*baremetal.Server) error {
 	for _, extra := range servers[1:] {
-		c.log.Error("two servers carry one operation; the younger becomes a spare", "operation", t.Spec.OperationID, "kept", servers[0].ID, "spare", extra.ID)
+		c.log.Error("two servers carry one operation; the younger becomes a spare", "operation_id", t.Spec.OperationID, "kept", servers[0].ID, "spare", extra.ID)
 		if err := c.makeSpare(ctx, extra); err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ func (c *Cloud) take(ctx context.Context, t *cloud.Task, s *baremetal.Server, wh
 	if err != nil {
 		return fmt.Errorf("take server %s: %w", s.ID, scaleway.Explain(err))
 	}
-	c.log.Info("a server that is there is taken instead of an order", "machine", t.Spec.MachineID, "operation", t.Spec.OperationID, "server", s.ID, "reason", why)
+	c.log.Info("a server that is there is taken instead of an order", "machine_id", t.Spec.MachineID, "operation_id", t.Spec.OperationID, "server", s.ID, "reason", why)
 	c.remember(t, s)
 	return nil
 }
