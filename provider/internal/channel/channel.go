@@ -81,8 +81,10 @@ type Limits struct {
 	// accepted. Default 20,000.
 	Connections int
 	// Unproven bounds those of them that have not carried an authorised request
-	// yet; for a new one the oldest is cut off. Default 2,048.
-	Unproven int
+	// yet. When all places are taken, the oldest is cut off after UnprovenTime.
+	// Defaults 1,024 and 3 s.
+	Unproven     int
+	UnprovenTime time.Duration
 	// ShutdownTimeout is how long Serve waits for requests in flight when it
 	// is told to stop. Default 10 s.
 	ShutdownTimeout time.Duration
@@ -95,7 +97,8 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.BodyTimeout, 10*time.Second)
 	setDefault(&l.WriteTimeout, 30*time.Second)
 	setDefault(&l.Connections, 20_000)
-	setDefault(&l.Unproven, 2_048)
+	setDefault(&l.Unproven, 1_024)
+	setDefault(&l.UnprovenTime, 3*time.Second)
 	setDefault(&l.ShutdownTimeout, 10*time.Second)
 }
 

@@ -14,16 +14,19 @@ import (
 // with it instead of staying with a poll that is parked for a minute.
 //
 // A connection is unproven until it carried an authorised request. There are so
-// many of those at most: for a new one the oldest is cut off, so that whoever has
-// no token cannot take the places of those who have one. Hosts prove themselves
-// within a round trip or two.
+// many of those at most, also of handshakes: a new one waits in the kernel's queue
+// until one of them proves itself, ends, or had its time, and the oldest is cut
+// off then. So whoever has no token cannot take the places of those who have one,
+// and a fleet that comes back at once is let in at the pace of the processor.
 type listener struct {
 	net.Listener
 	conf *tls.Config
-	most int
+	most int                   // unproven connections
+	keep time.Duration         // how long one keeps its place when all are taken
 	fail func(net.Addr, error) // told of handshakes that failed
 
 	ready  chan *tls.Conn
+	freed  chan struct{} // room for one: a place was given back
 	broken chan struct{} // closed after err was set: nothing is accepted any more
 	err    error
 	closed chan struct{}
@@ -34,10 +37,10 @@ type listener struct {
 	unproven *list.List // of *tracked, oldest first
 }
 
-func listenTLS(ln net.Listener, conf *tls.Config, mostUnproven int, fail func(net.Addr, error)) *listener {
+func listenTLS(ln net.Listener, conf *tls.Config, limits Limits, fail func(net.Addr, error)) *listener {
 	l := &listener{
-		Listener: ln, conf: conf, most: mostUnproven, fail: fail,
-		ready: make(chan *tls.Conn), broken: make(chan struct{}), closed: make(chan struct{}), unproven: list.New(),
+		Listener: ln, conf: conf, most: limits.Unproven, keep: limits.UnprovenTime, fail: fail,
+		ready: make(chan *tls.Conn), freed: make(chan struct{}, 1), broken: make(chan struct{}), closed: make(chan struct{}), unproven: list.New(),
 	}
 	l.work.Go(l.run)
 	return l
@@ -46,6 +49,7 @@ func listenTLS(ln net.Listener, conf *tls.Config, mostUnproven int, fail func(ne
 // run accepts until the listener is closed or broken.
 func (l *listener) run() {
 	for pause := time.Duration(0); ; {
+		l.makeRoom()
 		raw, err := l.Listener.Accept()
 		if err != nil {
 			// net/http waits such faults out too, out of descriptors above all.
@@ -64,6 +68,36 @@ func (l *listener) run() {
 		pause = 0
 		c := l.track(raw)
 		l.work.Go(func() { l.handshake(c) })
+	}
+}
+
+// makeRoom returns when there is a place for one more unproven connection.
+func (l *listener) makeRoom() {
+	for {
+		l.mu.Lock()
+		if l.unproven.Len() < l.most {
+			l.mu.Unlock()
+			return
+		}
+		oldest := l.unproven.Front().Value.(*tracked)
+		left := l.keep - time.Since(oldest.since)
+		if left <= 0 {
+			l.drop(oldest)
+		}
+		l.mu.Unlock()
+		if left <= 0 {
+			_ = oldest.Conn.Close() // it is given up
+			return
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-l.freed:
+		case <-timer.C:
+		case <-l.closed:
+			timer.Stop()
+			return // Accept says so
+		}
+		timer.Stop()
 	}
 }
 
@@ -124,23 +158,16 @@ func (l *listener) Close() error {
 type tracked struct {
 	net.Conn
 	l      *listener
+	since  time.Time
 	place  *list.Element // in l.unproven; nil once it is proven or closed
 	served bool          // its handshake is done and it was accepted
 }
 
 func (l *listener) track(raw net.Conn) *tracked {
-	c := &tracked{Conn: raw, l: l}
+	c := &tracked{Conn: raw, l: l, since: time.Now()}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	c.place = l.unproven.PushBack(c)
-	var oldest *tracked
-	if l.unproven.Len() > l.most {
-		oldest = l.unproven.Front().Value.(*tracked)
-		l.drop(oldest)
-	}
-	l.mu.Unlock()
-	if oldest != nil {
-		_ = oldest.Conn.Close() // it is given up
-	}
 	return c
 }
 
@@ -149,6 +176,10 @@ func (l *listener) drop(c *tracked) {
 	if c.place != nil {
 		l.unproven.Remove(c.place)
 		c.place = nil
+		select {
+		case l.freed <- struct{}{}:
+		default: // makeRoom looks already
+		}
 	}
 }
 

@@ -55,7 +55,9 @@ func readAll(t *testing.T, conn net.Conn) string {
 // TestUnprovenConnectionsGiveWay: whoever has no token cannot hold the places of
 // those who have one, at no stage of a connection.
 func TestUnprovenConnectionsGiveWay(t *testing.T) {
-	l := newLive(t, func(o *Options) { o.Limits.Unproven = 8; o.Limits.Connections = 64 })
+	l := newLive(t, func(o *Options) {
+		o.Limits.Unproven, o.Limits.UnprovenTime, o.Limits.Connections = 8, 50*time.Millisecond, 64
+	})
 	conf := &tls.Config{RootCAs: l.pool, ServerName: "127.0.0.1"}
 	// A host with a token parks its poll.
 	host, err := tls.Dial("tcp", l.addr, conf)
@@ -86,10 +88,7 @@ func TestUnprovenConnectionsGiveWay(t *testing.T) {
 			_, _ = c.Write([]byte{22, 3, 1, 2, 0, 1}) // the beginning of a handshake; it may have been cut off
 		case 2, 3:
 			secure := tls.Client(c, conf)
-			if err := secure.Handshake(); err != nil {
-				t.Fatalf("connection %d: %v", i, err)
-			}
-			if i%4 == 3 {
+			if err := secure.Handshake(); err == nil && i%4 == 3 { // else it was cut off, as it may be
 				fmt.Fprintf(secure, "GET %s?machine_id=m-1 HTTP/1.1\r\nHost: x\r\nX-Slow: ", command.PathCommand)
 			}
 		}

@@ -44,7 +44,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	srv, conf := s.httpServer(), channelTLS(conf)
 	s.log.InfoContext(ctx, "serving the bootstrap channel", telemetry.KeyListen, ln.Addr().String())
 	served := make(chan error, 1)
-	secured := listenTLS(netutil.LimitListener(ln, s.limits.Connections), conf, s.limits.Unproven, func(addr net.Addr, err error) {
+	secured := listenTLS(netutil.LimitListener(ln, s.limits.Connections), conf, s.limits, func(addr net.Addr, err error) {
 		srv.ErrorLog.Printf("TLS handshake error from %s: %v", addr, err)
 	})
 	go func() { served <- srv.Serve(secured) }()

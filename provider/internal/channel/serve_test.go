@@ -171,10 +171,9 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-// A stop answers the parked polls of a fleet, all on one connection as behind a
-// proxy, and lets a report through that is being recorded.
+// A stop answers the parked polls of a fleet and lets a report through that is being recorded.
 func TestStopReleasesParkedPolls(t *testing.T) {
-	const fleet = 500
+	const fleet = 100
 	l := newLive(t, func(o *Options) { o.Known = func(string) bool { return true } })
 	c := l.client()
 	l.send(c, l.request("GET", "m-0", command.PathCommand, "", nil)) // the connection is there before the crowd
