@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/pem"
-	"fmt"
+	"errors"
 	"strconv"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -44,7 +44,7 @@ func trustedRoots() ([]byte, error) {
 		}
 	}
 	if out.Len() == 0 {
-		return nil, fmt.Errorf("the bundle of trusted roots is empty")
+		return nil, errors.New("the bundle of trusted roots is empty")
 	}
 	return out.Bytes(), nil
 }

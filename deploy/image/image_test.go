@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -149,9 +150,7 @@ func (l layout) image(t *testing.T, tag, arch string) (v1.Image, map[*tar.Header
 		if got := digest.FromBytes(plain); got != config.RootFS.DiffIDs[i] {
 			t.Errorf("layer %d: %s, the configuration says %s", i, got, config.RootFS.DiffIDs[i])
 		}
-		for h, body := range untar(t, plain) {
-			files[h] = body
-		}
+		maps.Copy(files, untar(t, plain))
 	}
 	return config, files
 }

@@ -101,7 +101,10 @@ func (img *image) build() (*archive, error) {
 			return nil, err
 		}
 	}
-	return a, a.finish(img.version)
+	if err := a.finish(img.version); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // files are the parts of an image that differ between architectures.

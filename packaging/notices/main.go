@@ -9,6 +9,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,21 +38,21 @@ type licence struct {
 
 func main() {
 	w := bufio.NewWriter(os.Stdout)
-	if err := errors.Join(run(os.Args[1:], w), w.Flush()); err != nil {
+	if err := errors.Join(run(context.Background(), os.Args[1:], w), w.Flush()); err != nil {
 		fmt.Fprintln(os.Stderr, "notices:", err)
 		os.Exit(1)
 	}
 }
 
-func run(packages []string, w io.Writer) error {
+func run(ctx context.Context, packages []string, w io.Writer) error {
 	if len(packages) == 0 {
-		return errors.New("which packages? such as ./provider/cmd/...")
+		return errors.New("no packages given: want some such as ./agent/cmd/bigfleet-agent")
 	}
-	modules, err := dependencies(packages)
+	modules, err := dependencies(ctx, packages)
 	if err != nil {
 		return err
 	}
-	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("go env GOROOT: %w", err)
 	}
@@ -92,10 +93,11 @@ func report(w io.Writer, modules []module, found [][]licence) error {
 
 // dependencies returns the modules that are linked into the packages on any of
 // the architectures that are shipped, by path.
-func dependencies(packages []string) ([]module, error) {
+func dependencies(ctx context.Context, packages []string) ([]module, error) {
 	found := map[string]module{}
 	for _, arch := range []string{"amd64", "arm64"} {
-		cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Module"}, packages...)...)
+		//nolint:gosec // the packages are the caller's own arguments
+		cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-deps", "-json=Module", "--"}, packages...)...)
 		cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0")
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()

@@ -48,7 +48,7 @@ func TestModuleWithoutALicenceIsRefused(t *testing.T) {
 // Every program has known licences only, and each module's text is there.
 func TestOurPrograms(t *testing.T) {
 	var out bytes.Buffer
-	if err := run([]string{"bigfleet-providers/agent/cmd/...", "bigfleet-providers/provider/cmd/..."}, &out); err != nil {
+	if err := run(t.Context(), []string{"bigfleet-providers/agent/cmd/...", "bigfleet-providers/provider/cmd/..."}, &out); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
