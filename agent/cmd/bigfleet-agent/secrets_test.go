@@ -41,6 +41,7 @@ fi
 		http.Error(w, "you sent "+r.Header.Get("Authorization"), http.StatusUnauthorized)
 		return true
 	}
+	begun := time.Now()
 	h.start(t)
 	for _, id := range []string{"bad", "good"} {
 		h.server.Deliver(ct.Configure(id, blob))
@@ -82,6 +83,14 @@ fi
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if os.Getenv(ct.RunnerVar) == "systemd" {
+		journal, err := exec.Command("journalctl", "--output", "export", "--since", fmt.Sprintf("@%d", begun.Unix())).Output()
+		units, showErr := exec.Command("systemctl", "show", "bigfleet-hook-*").Output()
+		if err != nil || showErr != nil || !strings.Contains(string(journal), "was refused") {
+			t.Errorf("the journal has not what the hook printed: %v, %v", err, showErr)
+		}
+		seen["journal"], seen["units"] = string(journal), string(units)
 	}
 	for where, text := range seen {
 		for name, secret := range secrets {

@@ -7,7 +7,7 @@
 // outlives the agent: an agent that is restarted, upgraded or killed neither
 // ends nor repeats it, and the next agent waits for it and takes its result.
 // Only when that result cannot be known, because the host rebooted or somebody
-// killed the hook's supervising shell, does the agent begin another attempt
+// killed the hook's supervisor, does the agent begin another attempt
 // (BIGFLEET_ATTEMPT=2 and up), after whatever is left of the earlier one is
 // dead. Hooks must therefore be re-runnable.
 //
@@ -19,13 +19,13 @@
 // output is discarded; the last lines of standard error explain a failure to the
 // operator, less what the blob and the token hold.
 //
-// A hook that fails, runs out of time or is superseded leaves nothing in its
-// process group: that is asked to end and killed up to 5 s later. With a
-// deadline it is asked so early that it is killed at the deadline. Of a hook
-// that did not end by itself also what left the group (setsid) is killed, if it
-// has the agent's user and the run's mark in its environment, BIGFLEET_RUN; a
-// process that cleaned its environment, or changed its user, escapes. Only a
-// control group, as a transient systemd unit has, is airtight.
+// What a hook leaves that fails, runs out of time or is superseded is asked to
+// end and killed up to 5 s later. With a deadline it is asked so early that it is
+// killed at the deadline. As a transient unit a hook has a control group, which
+// nothing leaves. As a process it has a process group; of a hook that did not
+// end by itself also what left that (setsid) is killed, if it has the agent's
+// user and the run's mark in its environment, BIGFLEET_RUN: a process that
+// cleaned its environment, or changed its user, escapes.
 //
 // What a successful hook leaves in the background lives on, and may print for
 // ever.
@@ -35,18 +35,28 @@
 // Each run has a directory on tmpfs:
 //
 //	<runtime dir>/runs/<short id>-<verb>-<attempt>/
-//	    pid              made by the supervising shell with O_EXCL: whoever makes it owns the run
 //	    status           the hook's exit status, renamed into place when it ended
 //	    status.reserved  room for it until then
+//	    outcome          what is reported of the output
+//	    blob             the bootstrap blob, 0600, gone when the hook ended
+//	  of a unit:
+//	    unit             its name
+//	    job              what to run: whoever removes it owns the run
+//	  of processes:
+//	    pid              made by the supervising shell with O_EXCL: whoever makes it owns the run
 //	    stderr.new, stderr, stderr.old
 //	                     the end of what the hook printed, in pieces of 256 KiB at most
 //	    drained          nobody holds the hook's standard error any more
-//	    outcome          what is reported of the output; the pieces are gone then
-//	    blob             the bootstrap blob, 0600, gone when the hook ended
 //
-// Two shells make it that are no part of the agent: the supervisor runs the hook
-// and ends with it; the keeper reads its standard error from a pipe until nobody
-// holds that, and so bounds what a run can write here.
+// The main process of a unit is the agent's program, as Supervise. It takes the
+// secrets out of what the hook prints and passes that on to the journal for as
+// long as anybody prints. The status is in a file all the same: the service
+// manager forgets a unit that failed, and does not know when a hook ended whose
+// daemons hold its output.
+//
+// Processes have two shells that are no part of the agent: the supervisor runs
+// the hook and ends with it; the keeper reads its standard error from a pipe
+// until nobody holds that, and so bounds what a run can write here.
 package hook
 
 import (
