@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,7 +133,9 @@ func TestSecretsStayIn(t *testing.T) {
 		for _, d := range []string{dir, home, temp} {
 			hidden.inFiles(t, d, hosts)
 		}
-		processes(t, p.cmd.Process.Pid, hidden)
+		for _, found := range hidden.inProcesses(t, p.cmd.Process.Pid) {
+			t.Errorf("%s, %s", found, what)
+		}
 	}
 	configure := func(id string, blob []byte) {
 		t.Helper()
@@ -143,6 +146,10 @@ func TestSecretsStayIn(t *testing.T) {
 
 	for _, id := range ids {
 		p.must("Create", id, token{}, idle)
+	}
+	// What a host proves itself by, beside its token.
+	for _, path := range named(t, hosts, "host-id") {
+		hidden[fmt.Sprintf("host id %d", len(hidden))] = lines(t, path)[0]
 	}
 	look("IDLE")
 	configure(ids[0], blob)
@@ -198,11 +205,13 @@ func TestSecretsStayIn(t *testing.T) {
 	for _, args := range [][]string{{"state", "inspect", state}, {"state", "check", state}} {
 		hidden.in(t, strings.Join(args, " "), []byte(mustCtl(t, "", args...)))
 	}
-	// A host has its own token in files that root alone can read, and nothing else:
+	// A host has its own token and id in files that root alone can read, and nothing else:
 	// neither what other hosts could be taken over with nor, once a hook is done, a
 	// blob.
 	others := maps.Clone(hidden)
-	maps.DeleteFunc(others, func(name, _ string) bool { return strings.HasPrefix(name, "token") || name == "channel's key" })
+	maps.DeleteFunc(others, func(name, _ string) bool {
+		return strings.HasPrefix(name, "token") || strings.HasPrefix(name, "host id") || name == "channel's key"
+	})
 	others.inFiles(t, hosts, filepath.Join(hosts, "channel.pem"))
 	machines, err := filepath.Glob(filepath.Join(hosts, "hosts", "*"))
 	if err != nil || len(machines) != 2 {
@@ -226,8 +235,8 @@ func TestSecretsStayIn(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || len(own) != 1 {
-			t.Errorf("%s holds %v, want a token: %v", m, own, err)
+		if err != nil || len(own) != 2 {
+			t.Errorf("%s holds %v, want a token and an id: %v", m, own, err)
 		}
 	}
 	logs, err := filepath.Glob(filepath.Join(hosts, "hosts", "*", "var", "log", "*"))
@@ -243,11 +252,31 @@ func TestSecretsStayIn(t *testing.T) {
 	}
 }
 
-// processes looks at the command lines of a process and of all that it started,
+// named lists the files below a folder that have the name.
+func named(t *testing.T, dir, name string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == name {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no %s below %s: %v", name, dir, err)
+	}
+	return paths
+}
+
+// inProcesses looks at the command lines of a process and of all that it started,
 // which everybody on the machine can read, and at the environments of those that
 // it started: agents and hooks.
-func processes(t *testing.T, pid int, hidden canaries) {
+func (c canaries) inProcesses(t *testing.T, pid int) (places []string) {
 	t.Helper()
+	look := func(what, command string, content []byte) {
+		for _, name := range c.found(content) {
+			places = append(places, fmt.Sprintf("the %s of %q holds the %s", what, command, name))
+		}
+	}
 	found, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		t.Fatal(err)
@@ -270,13 +299,42 @@ func processes(t *testing.T, pid int, hidden canaries) {
 		}
 		content, err := os.ReadFile("/proc/" + p + "/cmdline")
 		if err == nil {
-			hidden.in(t, "the command line of "+string(content), content)
+			look("command line", string(content), content)
 		}
 		if p == first {
 			continue
 		}
 		if env, err := os.ReadFile("/proc/" + p + "/environ"); err == nil {
-			hidden.in(t, "the environment of "+string(content), env)
+			look("environment", string(content), env)
+		}
+	}
+	return places
+}
+
+// TestCanariesAreFound: what looks for secrets finds them.
+func TestCanariesAreFound(t *testing.T) {
+	t.Parallel()
+	hidden := canaries{"argument": "canary-in-an-argument", "variable": "canary-in-a-variable"}
+	child := exec.CommandContext(t.Context(), "sh", "-c", "sleep 60; : "+hidden["argument"])
+	child.Env = []string{"PATH=" + os.Getenv("PATH"), "X=" + hidden["variable"]}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = child.Process.Kill() // nothing else ends it
+		_ = child.Wait()
+	}()
+	// The shell's own child has the environment, the shell the argument.
+	await(t, "the canaries", func() bool {
+		found := strings.Join(hidden.inProcesses(t, os.Getpid()), "\n")
+		return strings.Contains(found, "holds the argument") && strings.Contains(found, "holds the variable")
+	})
+	for _, form := range []string{
+		"x canary-in-a-variable y", hex.EncodeToString([]byte("canary-in-a-variable")), fmt.Sprint([]byte("canary-in-a-variable")),
+		base64.StdEncoding.EncodeToString([]byte("canary-in-a-variable")), base64.StdEncoding.EncodeToString([]byte("1canary-in-a-variable2")), base64.StdEncoding.EncodeToString([]byte("12canary-in-a-variable")),
+	} {
+		if got := hidden.found([]byte(form)); len(got) != 1 || got[0] != "variable" {
+			t.Errorf("%q is found in %q", got, form)
 		}
 	}
 }
