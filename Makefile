@@ -104,9 +104,10 @@ lint: tools ## gofmt, go vet, golangci-lint, buf lint
 	cd proto && $(TOOLS)/buf lint
 
 .PHONY: verify
-verify: lint ## lint, and check that generated code and go.mod are up to date
+verify: lint ## lint, and check that generated code and go.mod are up to date and modules are what go.sum says
 	.ci/generated
 	go mod tidy -diff
+	go mod verify
 
 .PHONY: fmt
 fmt: ## format the Go code
