@@ -1,0 +1,76 @@
+package fakecloud
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// TestMetalInstalledAnew: an install wipes the disks, and the new system sees
+// the user data of now.
+func TestMetalInstalledAnew(t *testing.T) {
+	hosts := &guestLog{}
+	c := New(Options{Hosts: hosts, SSHKeys: []string{SampleSSHKey}})
+	defer c.Close()
+	id := c.order(t)
+	c.mustDirect(t, http.StatusOK, "PATCH", metalPath+"/servers/"+id, `{"user_data":"I3k="}`)
+	if s := c.Metal()[0]; string(s.FirstBoot) != "#x" || string(s.UserData) != "#y" || s.Boots != 1 {
+		t.Errorf("before: %+v", s)
+	}
+	key := c.inv.sshKeys.all[0].id
+	c.mustDirect(t, http.StatusOK, "POST", metalPath+"/servers/"+id+"/install", `{"os_id":"`+metalSystems[1].id+`","hostname":"h2","ssh_key_ids":["`+key+`"]}`)
+	if s := c.Metal()[0]; string(s.FirstBoot) != "#y" || s.Boots != 1 || s.Hostname != "h2" {
+		t.Errorf("after: %+v", s)
+	}
+	if told := fmt.Sprint(hosts.take()); told != "[boot m at  halt gone boot m at ]" {
+		t.Errorf("hosts were told %s", told)
+	}
+}
+
+// TestMetalRestored: a server of an earlier process is there under its id.
+func TestMetalRestored(t *testing.T) {
+	hosts := &guestLog{}
+	c := New(Options{Hosts: hosts})
+	defer c.Close()
+	e := Existing{ID: uuid.NewString(), Zone: "fr-par-2", Project: DefaultProjectID, Name: "m", CommercialType: "EM-A610R-NVME", Hostname: "h", Installed: true, UserData: []byte("#x")}
+	if err := c.RestoreMetal(e); err != nil {
+		t.Fatal(err)
+	}
+	raw := e
+	raw.ID, raw.Installed = uuid.NewString(), false
+	if err := c.RestoreMetal(raw); err != nil {
+		t.Fatal(err)
+	}
+	all := c.Metal()
+	if len(all) != 2 || all[0].ID != e.ID || all[0].InstallStatus != "completed" || all[0].Boots != 1 || all[1].InstallStatus != "" || all[1].Boots != 0 {
+		t.Errorf("restored: %+v", all)
+	}
+	for name, wrong := range map[string]Existing{
+		"twice": e, "no id": {ID: "x", Zone: e.Zone, CommercialType: e.CommercialType},
+		"no offer": {ID: uuid.NewString(), Zone: e.Zone, CommercialType: "DEV1-S"},
+	} {
+		if err := c.RestoreMetal(wrong); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestMetalLag(t *testing.T) {
+	c := New(Options{})
+	defer c.Close()
+	id := c.order(t)
+	c.SetLag(time.Hour, 0)
+	if _, text := c.mustDirect(t, http.StatusOK, "GET", metalPath+"/servers", ""); strings.Contains(text, id) {
+		t.Errorf("listed in spite of the lag: %s", text)
+	}
+	c.mustDirect(t, http.StatusOK, "GET", metalPath+"/servers/"+id, "")
+	c.SetLag(0, time.Hour)
+	c.mustDirect(t, http.StatusNotFound, "GET", metalPath+"/servers/"+id, "")
+	if _, text := c.mustDirect(t, http.StatusOK, "GET", metalPath+"/servers", ""); !strings.Contains(text, id) {
+		t.Errorf("not listed: %s", text)
+	}
+}
