@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,10 +23,11 @@ const docs = "../../../docs"
 type block struct {
 	file string // "" for commands
 	text string
+	live bool // commands that need a provider to talk to
 }
 
 var (
-	marked = regexp.MustCompile("(?ms)^( *)<!-- tested(?:: ([a-z.-]+))? -->\n *```[a-z]+\n(.*?)^ *```$")
+	marked = regexp.MustCompile("(?ms)^( *)<!-- tested( with a provider)?(?:: ([a-z.-]+))? -->\n *```[a-z]+\n(.*?)^ *```$")
 	fenced = regexp.MustCompile("(?ms)^( *)```sh\n(.*?)^ *```$")
 )
 
@@ -36,7 +38,7 @@ func testedBlocks(t *testing.T, page string) []block {
 	text := read(t, filepath.Join(docs, page))
 	var blocks []block
 	for _, m := range marked.FindAllStringSubmatch(text, -1) {
-		blocks = append(blocks, block{m[2], outdent(m[3], m[1])})
+		blocks = append(blocks, block{m[3], outdent(m[4], m[1]), m[2] != ""})
 	}
 	for _, m := range fenced.FindAllStringSubmatch(text, -1) {
 		commands := outdent(m[2], m[1])
@@ -85,21 +87,16 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	follow := func(page string, after func(b block, printed string)) {
 		for _, b := range testedBlocks(t, page) {
+			if b.live {
+				continue
+			}
 			if b.file != "" {
 				if err := os.WriteFile(filepath.Join(dir, b.file), []byte(b.text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				continue
 			}
-			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", b.text)
-			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.kubeconfig, "HOME="+bin)
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Run(); err != nil {
-				t.Fatalf("%s: %v\n%s\n%s", page, err, b.text, out.String())
-			}
-			after(b, out.String())
+			after(b, shell(t, dir, b.text, "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.kubeconfig, "HOME="+bin))
 		}
 	}
 
@@ -135,5 +132,57 @@ func TestDocumentedCommands(t *testing.T) {
 				t.Errorf("%s/%s is left at the end", path, name)
 			}
 		}
+	}
+}
+
+// shell runs commands as an operator's bash would, and ends the test if one fails.
+func shell(t *testing.T, dir, commands string, env ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, commands, out.String())
+	}
+	return out.String()
+}
+
+// TestDocumentedWalks gives machines a life and takes them back, as docs/deploy.md
+// says, with a provider on the fake backend.
+func TestDocumentedWalks(t *testing.T) {
+	bin, root := t.TempDir(), "../../.."
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./provider/cmd/scaleway", "./provider/cmd/capacityctl")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+	run(t, filepath.Join(bin, "log"), filepath.Join(bin, "scaleway"), "--use-fake-backend", "--provider="+release, "--addr="+address, "--metrics-addr=")
+	env := []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "CAPACITYCTL_ADDR=" + address, "CAPACITYCTL_INSECURE=true"}
+	shell(t, bin, "for i in $(seq 100); do capacityctl list >/dev/null 2>&1 && exit; sleep 0.1; done; capacityctl list", env...)
+
+	var life, teardown []string
+	for _, b := range testedBlocks(t, "deploy.md") {
+		switch {
+		case b.live && strings.Contains(b.text, "machines"):
+			teardown = append(teardown, b.text)
+		case b.live:
+			life = append(life, b.text)
+		}
+	}
+	if len(life) != 1 || len(teardown) != 2 {
+		t.Fatalf("%d and %d blocks", len(life), len(teardown))
+	}
+	shell(t, bin, life[0], env...)
+	// One machine of each kind that a teardown meets.
+	shell(t, bin, `set -- $(capacityctl list | awk '/^`+release+`-/ { print $1 }')
+printf '#!/bin/sh\ntrue\n' | capacityctl walk "$1" create configure --cluster prod --blob-file -
+capacityctl walk "$2" create`, env...)
+	shell(t, bin, strings.Join(teardown, "\n"), env...)
+	left := shell(t, bin, "capacityctl list", env...)
+	if rows := strings.Count(left, release+"-"); rows == 0 || rows != strings.Count(left, "  SPECULATIVE  ") {
+		t.Errorf("after the teardown:\n%s", left)
 	}
 }
