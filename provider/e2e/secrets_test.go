@@ -82,6 +82,7 @@ func TestSecretsStayIn(t *testing.T) {
 	g := newGate(t)
 	dir, home, temp := t.TempDir(), t.TempDir(), t.TempDir()
 	state := filepath.Join(dir, "state.db")
+	traces := newCollector(t)
 	ca := newAuthority(t)
 	cert, key := ca.pair("server", nil)
 	secret := "canary-bootstrap-secret-0123456789abcdef"
@@ -99,7 +100,7 @@ func TestSecretsStayIn(t *testing.T) {
 		"SCW_ACCESS_KEY=SCW00000000000000000", "SCW_SECRET_KEY_FILE="+write(t, "key", hidden["secret key"]+"\n"),
 		"SCW_DEFAULT_PROJECT_ID=11111111-1111-1111-1111-111111111111", "BIGFLEET_BOOTSTRAP_SECRET_FILE="+write(t, "secret", secret+"\n"),
 		"SCW_DEBUG=true", // the SDK would print whole requests
-		"HOME="+home, "TMPDIR="+temp,
+		"HOME="+home, "TMPDIR="+temp, "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.URL,
 	)
 	base := write(t, "base", "#cloud-config\nssh_keys: {ed25519_private: "+hidden["SSH key"]+"}\n")
 	args := []string{"--use-fake-backend", "--provider=certify", "--fake-hosts=process", "--log-level=debug", "--configure-timeout=10m", "--state=" + state,
@@ -130,6 +131,7 @@ func TestSecretsStayIn(t *testing.T) {
 		// What a guest's every process can read: tags and names.
 		_, servers := fetch(t, p.line(`fake Scaleway serves.*url=(\S+)`)[1]+"/debug/servers", "")
 		hidden.in(t, "the cloud's servers, "+what, []byte(servers))
+		hidden.in(t, "traces, "+what, []byte(traces.text()))
 		for _, d := range []string{dir, home, temp} {
 			hidden.inFiles(t, d, hosts)
 		}
@@ -202,6 +204,9 @@ func TestSecretsStayIn(t *testing.T) {
 	}
 	hidden.inFiles(t, dir, hosts)
 	hidden.in(t, "log", []byte(p.text()))
+	if hidden.in(t, "traces", []byte(traces.text())); len(traces.all()) == 0 {
+		t.Error("there are no traces to look into")
+	}
 	for _, args := range [][]string{{"state", "inspect", state}, {"state", "check", state}} {
 		hidden.in(t, strings.Join(args, " "), []byte(mustCtl(t, "", args...)))
 	}
@@ -265,6 +270,13 @@ func named(t *testing.T, dir, name string) (paths []string) {
 		t.Fatalf("no %s below %s: %v", name, dir, err)
 	}
 	return paths
+}
+
+// text is all that a collector was sent.
+func (c *collector) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.body.String()
 }
 
 // inProcesses looks at the command lines of a process and of all that it started,
