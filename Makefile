@@ -66,8 +66,9 @@ deb: ## the agent's Debian packages for amd64 and arm64 in dist/
 	@NFPM=$(TOOLS)/nfpm packaging/build $(VERSION) dist amd64 arm64
 
 .PHONY: apt-repo
-apt-repo: setup deb ## an APT repository of them in dist/apt, signed with GPG_KEY (a file, or a key in gpg's keyring)
+apt-repo: ## an APT repository of them in dist/apt, signed with GPG_KEY (a file, or a key in gpg's keyring)
 	@test -n "$(GPG_KEY)" || { echo 'which key signs it? make apt-repo GPG_KEY=...' >&2; exit 1; }
+	@$(MAKE) --no-print-directory setup deb
 	@packaging/apt-repo dist/apt "$(GPG_KEY)" dist/bigfleet-agent_*.deb
 
 .PHONY: image
