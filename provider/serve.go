@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -41,6 +43,10 @@ const (
 	// may hold a request of maxRequestBytes; shards have some dozens of workers.
 	maxStreams = 256
 	maxCalls   = 1024
+	// maxConnections keeps whoever opens connections and says nothing from using
+	// up the process's files, which the state and the calls to the cloud need too.
+	// More wait in the listener's queue until one ends.
+	maxConnections = 4096
 )
 
 // grpcOptions are how the gRPC port is served.
@@ -53,6 +59,7 @@ type grpcOptions struct {
 	metrics         *metrics
 	log             *slog.Logger
 	more            []grpc.ServerOption
+	connections     int // at a time; 0 means maxConnections
 }
 
 // serveGRPC serves the service, health and, if asked for, reflection on ln
@@ -95,7 +102,7 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 	}
 
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() { served <- srv.Serve(netutil.LimitListener(ln, cmp.Or(o.connections, maxConnections))) }()
 	o.serving.Store(true)
 	defer o.serving.Store(false)
 	select {
@@ -155,7 +162,7 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 
 func serveServer(ctx context.Context, ln net.Listener, srv *http.Server) error {
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() { served <- srv.Serve(netutil.LimitListener(ln, maxConnections)) }()
 	select {
 	case err := <-served:
 		return err

@@ -137,3 +137,67 @@ func TestTooManyCallsAreRefused(t *testing.T) {
 		t.Errorf("serve: %v", err)
 	}
 }
+
+// TestSilentConnectionsAreBounded: those above the limit wait outside, until the
+// ones inside have used up their time.
+func TestSilentConnectionsAreBounded(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit = 20
+	var accepted atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- serveGRPC(ctx, counting{newListener(ln), &accepted}, rpc.New(slowLife{}, nil), grpcOptions{
+			connections: limit, stopTimeout: time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
+		})
+	}()
+	var silent []net.Conn
+	for range limit + 20 {
+		var d net.Dialer
+		c, err := d.DialContext(t.Context(), "tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, c)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for accepted.Load() < limit && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // for one too many
+	if n := accepted.Load(); n != limit {
+		t.Errorf("%d connections are accepted, want %d", n, limit)
+	}
+	for _, c := range silent {
+		c.Close()
+	}
+	conn, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("a caller afterwards: %v", err)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
+// counting counts what a listener accepts.
+type counting struct {
+	net.Listener
+	n *atomic.Int64
+}
+
+func (c counting) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.n.Add(1)
+	}
+	return conn, err
+}
