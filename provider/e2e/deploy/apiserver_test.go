@@ -118,13 +118,19 @@ func run(t *testing.T, log, path string, args ...string) {
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
+	var held []net.Listener // until all are found, or one could be found twice
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
+		held = append(held, l)
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	for _, l := range held {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return ports
 }

@@ -27,8 +27,8 @@ type block struct {
 }
 
 var (
-	marked = regexp.MustCompile("(?ms)^( *)<!-- tested( with a provider)?(?:: ([a-z.-]+))? -->\n *```[a-z]+\n(.*?)^ *```$")
-	fenced = regexp.MustCompile("(?ms)^( *)```sh\n(.*?)^ *```$")
+	marked = regexp.MustCompile("(?s)\n( *)<!-- tested( with a provider)?(?:: ([a-z.-]+))? -->\n *```[a-z]+\n(.*?\n) *```\n")
+	fenced = regexp.MustCompile("(?s)\n( *)```sh\n(.*?\n) *```\n")
 )
 
 // testedBlocks are those of a page, in order. Whatever is not marked has to say

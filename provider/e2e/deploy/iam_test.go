@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -90,9 +91,7 @@ func inputs(more map[string]cty.Value) map[string]cty.Value {
 		"organization_id": cty.StringVal(fakecloud.DefaultOrganizationID), "project_id": cty.StringVal(fakecloud.DefaultProjectID),
 		"name": cty.StringVal("bigfleet-scaleway-fr-par"),
 	}
-	for name, value := range more {
-		set[name] = value
-	}
+	maps.Copy(set, more)
 	return set
 }
 

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -96,7 +97,7 @@ func TestTerraformIsFormatted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if formatted := hclwrite.Format(content); string(formatted) != string(content) {
+		if !bytes.Equal(hclwrite.Format(content), content) {
 			t.Errorf("%s is not formatted; run: tofu fmt", file)
 		}
 	}
