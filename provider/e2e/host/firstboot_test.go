@@ -2,6 +2,7 @@ package host
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"strings"
@@ -208,6 +209,10 @@ func (b firstBoot) run(t *testing.T, image string) {
 	status := g.AwaitBooted(t)
 	if want := "status: " + cmp.Or(b.status, "done"); !strings.Contains(status, want) || g.Run(t, "cloud-id") != "scaleway" {
 		t.Errorf("cloud-init says, want %q, by its Scaleway source:\n%s\n%s", want, status, g.Run(t, "tail -40 /var/log/cloud-init-output.log"))
+	}
+	sum := fmt.Sprintf("%x", sha256.Sum256(m.UserData(t)))
+	if got, _, _ := strings.Cut(g.Run(t, "sha256sum </var/lib/cloud/instance/user-data.txt"), " "); got != sum {
+		t.Errorf("cloud-init read user data with the SHA-256 %s, the cloud holds %s", got, sum)
 	}
 	if said := g.Run(t, "cloud-init schema --config-file /var/lib/cloud/instance/cloud-config.txt 2>&1 || true"); !strings.HasPrefix(said, "Valid cloud-config") {
 		t.Errorf("cloud-init's schema: %s", said)

@@ -173,8 +173,12 @@ func TestHookFailures(t *testing.T) {
 	t.Run("a cloned host is refused", func(t *testing.T) {
 		machines := p.Machines(t, 2)
 		m, second := machines[0], machines[1]
-		m.Do(t, hosttest.Create, "")
-		second.Do(t, hosttest.Create, "")
+		for _, one := range machines {
+			one.Ask(t, hosttest.Create, "")
+		}
+		for _, one := range machines {
+			one.Await(t, pb.MachineState_MACHINE_STATE_IDLE, hosttest.CreateTime)
+		}
 		g, clone := m.Guest(t), second.Guest(t)
 		g.AwaitBooted(t)
 		clone.AwaitBooted(t)

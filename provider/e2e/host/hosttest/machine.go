@@ -135,6 +135,19 @@ func (m *Machine) Server(t *testing.T) string {
 	return m.server
 }
 
+// UserData is what the cloud gave the machine's server at its first boot.
+func (m *Machine) UserData(t *testing.T) []byte {
+	t.Helper()
+	server := m.Server(t)
+	for _, s := range m.provider.world.Cloud.Servers() {
+		if s.ID == server {
+			return s.FirstBoot
+		}
+	}
+	t.Fatalf("server %s is gone", server)
+	return nil
+}
+
 // Guest is the machine's guest; it waits until it boots.
 func (m *Machine) Guest(t *testing.T) *Guest {
 	t.Helper()
