@@ -49,6 +49,9 @@ func readAck(r *request) (*command.Ack, int, error) {
 	if err := checkMediaType(r); err != nil {
 		return nil, http.StatusUnsupportedMediaType, err
 	}
+	if r.ContentLength < 0 {
+		return nil, http.StatusLengthRequired, errors.New("content-length: missing; the length of the body must be known from the start")
+	}
 	if r.ContentLength > command.MaxAckBytes {
 		return nil, http.StatusRequestEntityTooLarge, command.ErrTooLarge
 	}

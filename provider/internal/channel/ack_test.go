@@ -206,7 +206,7 @@ func TestAckIsStrict(t *testing.T) {
 		"no command":          {body: `{"ok":true}`, status: 400, want: "command_id: missing"},
 		"failure, no reason":  {body: `{"command_id":"op-1","ok":false}`, status: 400, want: "error: missing"},
 		"announced too large": {body: strings.Repeat(" ", command.MaxAckBytes+1), status: 413, want: "too large"},
-		"turns out too large": {body: strings.Repeat(" ", command.MaxAckBytes+1), change: func(r *http.Request) { r.ContentLength = -1 }, status: 413, want: "too large"},
+		"of unknown length":   {change: func(r *http.Request) { r.ContentLength = -1 }, status: 411, want: "content-length"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -142,6 +142,11 @@ func (s *Server) limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
 	}
+	if r.ContentLength < 0 || r.ContentLength > command.MaxAckBytes {
+		// No agent sends that. Where one request ends and another begins is not
+		// left to what follows.
+		w.Header().Set("Connection", "close")
+	}
 	err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.limits.BodyTimeout))
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		s.log.DebugContext(r.Context(), "could not set a read deadline", telemetry.KeyError, err.Error())

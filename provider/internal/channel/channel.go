@@ -124,8 +124,10 @@ type Server struct {
 
 	released    chan struct{} // closed by Release
 	releaseOnce sync.Once
+	held        sync.WaitGroup // goroutines of hold
 
-	mu        sync.Mutex // guards mailboxes and all that is in them; never held over I/O
+	mu        sync.Mutex // guards what follows and all that is in it; never held over I/O
+	holding   map[*heldConn]struct{}
 	mailboxes map[string]*mailbox
 	roster    roster
 }
@@ -163,6 +165,7 @@ func New(o Options) (*Server, error) {
 		limits:    o.Limits,
 		metrics:   newMetrics(o.Metrics),
 		released:  make(chan struct{}),
+		holding:   map[*heldConn]struct{}{},
 		mailboxes: map[string]*mailbox{},
 		roster:    roster{versions: map[string]int{}},
 	}
@@ -175,7 +178,18 @@ func New(o Options) (*Server, error) {
 // Release answers every parked poll with 503 and Retry-After, and later polls
 // too, so that a shutdown does not wait for them. Reports are still taken, as
 // the lifecycle may still record them. It may be called more than once.
-func (s *Server) Release() { s.releaseOnce.Do(func() { close(s.released) }) }
+func (s *Server) Release() {
+	s.releaseOnce.Do(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		close(s.released)
+		for _, b := range s.mailboxes {
+			if b.parked != nil && b.parked.interrupt != nil {
+				b.parked.interrupt()
+			}
+		}
+	})
+}
 
 // Handler returns the endpoints. They expect to be served over TLS, which
 // Serve sees to.

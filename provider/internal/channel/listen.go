@@ -131,6 +131,18 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
+// giveBack has Accept return a connection again; false when nobody will accept it.
+func (l *listener) giveBack(c *tls.Conn) bool {
+	select {
+	case l.ready <- c:
+		return true
+	case <-l.closed:
+		return false
+	case <-l.broken:
+		return false
+	}
+}
+
 // Close implements net.Listener: it ends the handshakes that are under way, and
 // waits for them.
 func (l *listener) Close() error {

@@ -37,6 +37,10 @@ type mailbox struct {
 type parkedPoll struct {
 	host identity
 	wake chan handed // room for one, so that the sender never waits
+	// woken says that wake was used, and interrupt has whoever waits look; nil
+	// when wake alone is waited for.
+	woken     bool
+	interrupt func()
 }
 
 // commandAllowance are the requests that a command causes: the poll that it
@@ -80,10 +84,14 @@ func (b *mailbox) wakeParked(h *handed) {
 		return
 	}
 	b.parked = nil
+	p.woken = true
 	if h == nil {
 		close(p.wake)
 	} else {
 		p.wake <- *h
+	}
+	if p.interrupt != nil {
+		p.interrupt()
 	}
 }
 

@@ -52,6 +52,9 @@ func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
 		s.finishPoll(w, r, h, reason)
 		return
 	}
+	if s.hold(w, r, parked, wait) {
+		return
+	}
 	s.metrics.parked.Inc()
 	defer s.metrics.parked.Dec()
 	timer := time.NewTimer(wait)
@@ -64,9 +67,10 @@ func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
 		}
 		s.finishPoll(w, r, &h, "")
 	case <-timer.C:
-		s.finishPoll(w, r, s.unpark(r.machine, parked), resultEmpty)
+		h, _ := s.unpark(r.machine, parked)
+		s.finishPoll(w, r, h, resultEmpty)
 	case <-s.released:
-		if h := s.unpark(r.machine, parked); h != nil {
+		if h, _ := s.unpark(r.machine, parked); h != nil {
 			s.finishPoll(w, r, h, "")
 			return
 		}
@@ -122,19 +126,19 @@ func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 	return h, p
 }
 
-// unpark ends the parking of a poll and returns the command that reached it
-// meanwhile, if any.
-func (s *Server) unpark(machineID string, p *parkedPoll) *handed {
+// unpark ends the parking of a poll. It returns the command that reached it
+// meanwhile, if any, and whether it was still parked.
+func (s *Server) unpark(machineID string, p *parkedPoll) (h *handed, parked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.mailboxes[machineID]; b != nil && b.parked == p {
 		b.parked = nil
-		return nil
+		return nil, true
 	}
 	if h, woken := <-p.wake; woken { // whoever took it out has sent or closed already
-		return &h
+		return &h, false
 	}
-	return nil
+	return nil, false
 }
 
 // finishPoll answers with the command, or without one for the given reason.

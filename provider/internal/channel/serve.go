@@ -51,7 +51,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	select {
 	case err := <-served:
 		s.Release()
-		return fmt.Errorf("bootstrap channel: %w", errors.Join(err, srv.Close()))
+		err = errors.Join(err, srv.Close())
+		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
+		defer cancel()
+		s.awaitHeld(over)
+		return fmt.Errorf("bootstrap channel: %w", err)
 	case <-ctx.Done():
 	}
 	s.Release()
@@ -68,6 +72,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		err = errors.Join(err, serveErr)
 	}
+	s.awaitHeld(grace)
 	if err != nil {
 		return fmt.Errorf("bootstrap channel: %w", err)
 	}

@@ -258,7 +258,9 @@ func TestSlowSenderIsCutOff(t *testing.T) {
 	body, w := io.Pipe()
 	begun := time.Now()
 	time.AfterFunc(10*time.Second, func() { w.Close() }) // lets a server that waits for ever fail the test
-	resp, err := l.client().Do(l.request("POST", "m-1", command.PathAck, "", body))
+	slow := l.request("POST", "m-1", command.PathAck, "", body)
+	slow.ContentLength = 100
+	resp, err := l.client().Do(slow)
 	if err == nil {
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusRequestTimeout {
