@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"runtime"
 	"strings"
@@ -63,6 +65,9 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		// Which key and project, for whoever rotates or audits keys; the access key is
 		// an id and no secret.
 		log.Info("Scaleway account", "access_key", cfg.AccessKey, "project", cfg.ProjectID)
+		if inClear(cfg.APIURL) {
+			log.Warn("the secret key travels in clear: --api-url is http and not on this host", "api_url", cfg.APIURL)
+		}
 	}
 
 	collectNormally := collectRarely()
@@ -302,6 +307,17 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		log.Info("stopped")
 	}
 	return err
+}
+
+// inClear says whether an API's address has the secret key leave this host
+// without TLS.
+func inClear(apiURL string) bool {
+	u, err := url.Parse(apiURL)
+	if err != nil || u.Scheme != "http" {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() != "localhost" && (err != nil || !addr.IsLoopback())
 }
 
 // owner is whose state this process keeps: a state file is good for one alone.

@@ -189,7 +189,10 @@ func (c *Config) validateCredentials() error {
 		}
 	}
 	if c.APIURL != "" && !c.unread["api-url"] {
-		if u, err := url.Parse(c.APIURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		switch u, err := url.Parse(c.APIURL); {
+		case strings.Contains(c.APIURL, "@"): // not quoted: what is before it is a password
+			errs = append(errs, errors.New("--api-url (SCW_API_URL): has a user in it; the account is given by --access-key and --secret-key"))
+		case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 			errs = append(errs, fmt.Errorf("--api-url (SCW_API_URL): %q is not an https URL with a host", c.APIURL))
 		}
 	}

@@ -412,7 +412,11 @@ func TestSecretsInRefusals(t *testing.T) {
 		wantRefusal(t, command, code, out, "--secret-key", "--bootstrap-secret")
 		hidden.in(t, command, []byte(out))
 	}
-	code, out := run(t, environment(), "check-config", "--secret-key="+hidden["secret key"], "--access-key=a", "--project-id=b", "--bootstrap-secret="+hidden["bootstrap secret"])
+	password := canaries{"password": "canary-password-in-a-url"}
+	code, out := run(t, environment(account...), append([]string{"check-config", "--api-url=https://user:" + password["password"] + "@api.example"}, deployment(t)...)...)
+	wantRefusal(t, "a URL with a password", code, out, "--api-url (SCW_API_URL): has a user in it")
+	password.in(t, "a URL with a password", []byte(out))
+	code, out = run(t, environment(), "check-config", "--secret-key="+hidden["secret key"], "--access-key=a", "--project-id=b", "--bootstrap-secret="+hidden["bootstrap secret"])
 	wantRefusal(t, "flags", code, out)
 	hidden.in(t, "flags", []byte(out))
 }
