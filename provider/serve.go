@@ -162,7 +162,10 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 
 func serveServer(ctx context.Context, ln net.Listener, srv *http.Server) error {
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(netutil.LimitListener(ln, maxConnections)) }()
+	if ln.Addr().Network() != "unix" { // whose connections tell who is there, unless they are wrapped
+		ln = netutil.LimitListener(ln, maxConnections)
+	}
+	go func() { served <- srv.Serve(ln) }()
 	select {
 	case err := <-served:
 		return err
