@@ -9,8 +9,14 @@ import (
 	"time"
 )
 
+// drained marks a Node that Drain has cordoned: where nobody deleted the Node, a
+// later join finds it so.
+const drained = "bigfleet.io/drained"
+
 // Ready returns nil when the node is Ready in its cluster and, unless providerID
-// is "", has that provider id. Else it says what is missing.
+// is "", has that provider id. Else it says what is missing. A node that an
+// earlier Drain cordoned takes pods again; one that somebody else cordoned does
+// not.
 func (c *Client) Ready(ctx context.Context, providerID string) error {
 	var n object
 	err := c.call(ctx, http.MethodGet, c.nodePath(), nil, "", nil, &n)
@@ -27,7 +33,7 @@ func (c *Client) Ready(ctx context.Context, providerID string) error {
 		switch {
 		case cond.Type != "Ready":
 		case cond.Status == "True":
-			return nil
+			return c.uncordon(ctx, n)
 		default:
 			return fmt.Errorf("node %s: Ready is %s: %s: %s", c.name, cond.Status, cond.Reason, cond.Message)
 		}
@@ -91,10 +97,28 @@ func (c *Client) Drain(ctx context.Context, grace time.Duration) error {
 }
 
 func (c *Client) cordon(ctx context.Context) error {
-	patch := map[string]any{"spec": map[string]any{"unschedulable": true}}
+	patch := map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{drained: "true"}},
+		"spec":     map[string]any{"unschedulable": true},
+	}
 	err := c.call(ctx, http.MethodPatch, c.nodePath(), nil, mergeType, patch, nil)
 	if err != nil {
 		return fmt.Errorf("node %s cannot be cordoned: %w", c.name, err)
+	}
+	return nil
+}
+
+func (c *Client) uncordon(ctx context.Context, n object) error {
+	if _, ours := n.Metadata.Annotations[drained]; !ours {
+		return nil
+	}
+	patch := map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{drained: nil}},
+		"spec":     map[string]any{"unschedulable": nil},
+	}
+	err := c.call(ctx, http.MethodPatch, c.nodePath(), nil, mergeType, patch, nil)
+	if err != nil {
+		return fmt.Errorf("node %s cannot be uncordoned: %w", c.name, err)
 	}
 	return nil
 }

@@ -183,6 +183,28 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// A join under the name of a node that was drained and not deleted takes pods.
+func TestReadyAfterADrain(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		a := newAPI(t, func(r *http.Request) (int, any) {
+			if r.Method == http.MethodPatch && refused {
+				return 403, refusal("no")
+			}
+			return 200, map[string]any{
+				"metadata": map[string]any{"annotations": map[string]string{"bigfleet.io/drained": "true"}},
+				"status":   map[string]any{"conditions": []map[string]string{{"type": "Ready", "status": "True"}}},
+			}
+		})
+		if err := a.client(t).Ready(t.Context(), ""); (err != nil) != refused {
+			t.Errorf("refused %t: Ready = %v", refused, err)
+		}
+		want := `{"metadata":{"annotations":{"bigfleet.io/drained":null}},"spec":{"unschedulable":null}}`
+		if got := a.bodies["PATCH /api/v1/nodes/node-1"]; got != want {
+			t.Errorf("the patch is %s", got)
+		}
+	}
+}
+
 func pod(name, owner string, more map[string]any) map[string]any {
 	meta := map[string]any{"namespace": "ns", "name": name, "uid": "uid-" + name}
 	if owner != "" {
@@ -246,7 +268,7 @@ func TestDrain(t *testing.T) {
 	if diff := cmp.Diff(want, counts); diff != "" {
 		t.Error(diff)
 	}
-	if got := a.bodies["PATCH /api/v1/nodes/node-1"]; got != `{"spec":{"unschedulable":true}}` {
+	if got := a.bodies["PATCH /api/v1/nodes/node-1"]; got != `{"metadata":{"annotations":{"bigfleet.io/drained":"true"}},"spec":{"unschedulable":true}}` {
 		t.Errorf("cordon: %s", got)
 	}
 	wantBody := `{"apiVersion":"policy/v1","deleteOptions":{"preconditions":{"uid":"uid-web"}},"kind":"Eviction","metadata":{"name":"web","namespace":"ns"}}`
