@@ -70,10 +70,7 @@ type fakeProgram struct {
 
 func startFakecloud(t *testing.T) *fakeProgram {
 	t.Helper()
-	disks, err := os.MkdirTemp("", "bigfleet-host-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	disks := hosttest.TempDir(t)
 	f := &fakeProgram{log: &hosttest.Log{}, done: make(chan struct{})}
 	f.cmd = exec.Command(hosttest.Built(t, "fakecloud"), "--addr=127.0.0.1:0", "--scale=0.02", "--hosts=nspawn",
 		"--hosts-dir="+disks, "--debian-root="+os.Getenv(hosttest.RootVariable))
@@ -85,12 +82,7 @@ func startFakecloud(t *testing.T) *fakeProgram {
 		defer close(f.done)
 		_ = f.cmd.Wait() // its exit code is in ProcessState
 	}()
-	t.Cleanup(func() {
-		f.end(t)
-		if err := os.RemoveAll(disks); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { f.end(t) })
 	hosttest.Await(t, 30*time.Second, "fakecloud serves", func() bool {
 		select {
 		case <-f.done:

@@ -55,7 +55,7 @@ func buildAgent(t *testing.T, version string) []byte {
 // ImageLayer is a layer for guests whose image has the package.
 func ImageLayer(t *testing.T, deb string) string {
 	t.Helper()
-	dir := tempDir(t)
+	dir := TempDir(t)
 	for _, args := range [][]string{
 		{"dpkg-deb", "--extract", deb, dir},
 		// /lib is a link to /usr/lib, which a folder in an upper layer would hide.

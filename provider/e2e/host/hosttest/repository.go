@@ -17,7 +17,7 @@ type Repository struct {
 // NewRepository serves packages as make apt-repo makes them into a repository.
 func (w *World) NewRepository(t *testing.T, debs ...string) Repository {
 	t.Helper()
-	dir := tempDir(t)
+	dir := TempDir(t)
 	home := filepath.Join(dir, "gnupg")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		t.Fatal(err)

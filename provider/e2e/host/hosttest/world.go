@@ -3,7 +3,9 @@ package hosttest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -64,7 +66,7 @@ type World struct {
 func NewWorld(t *testing.T, opts Options) *World {
 	t.Helper()
 	Require(t)
-	w := &World{Dir: tempDir(t), log: &Log{}}
+	w := &World{Dir: TempDir(t), log: &Log{}}
 	logger := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	disks := filepath.Join(w.Dir, "disks")
 	if err := os.Mkdir(disks, 0o755); err != nil {
@@ -94,11 +96,30 @@ func NewWorld(t *testing.T, opts Options) *World {
 	return w
 }
 
-// tempDir is like t.TempDir, without the name of the test in its path: that may
+// tempPrefix, and the process's id behind it, begins the names of folders that
+// may hold disks.
+const tempPrefix = "bigfleet-host-test-"
+
+// sweepOnce removes the folders of tests that were killed.
+var sweepOnce = sync.OnceValue(func() error {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), tempPrefix+"*"))
+	for _, dir := range dirs {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), tempPrefix), "-")
+		if _, alive := os.Stat("/proc/" + pid); errors.Is(alive, fs.ErrNotExist) {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return err
+})
+
+// TempDir is like t.TempDir, without the name of the test in its path: that may
 // have what the path of a disk must not.
-func tempDir(t *testing.T) string {
+func TempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bigfleet-host-test-")
+	if err := sweepOnce(); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", tempPrefix, os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,12 +184,12 @@ func (m *container) make(g fakecloud.Guest) error {
 	// cloud-init takes a machine with this file for one of Scaleway
 	// (DataSourceScaleway.py, on_scaleway).
 	marker := filepath.Join(m.hosts.opts.Dir, "scaleway")
-	if err := os.WriteFile(marker, nil, 0o644); err != nil {
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
 		return err
 	}
 	opts.Binds = []nspawn.Bind{{Source: marker, Target: "/run/scaleway", ReadOnly: true}}
 	if m.hosts.opts.Prepare != nil {
-		if err := os.MkdirAll(filepath.Join(opts.Dir, "disk"), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(opts.Dir, "disk"), 0o755); err != nil { //nolint:gosec // as NewGuest makes it
 			return err
 		}
 		if err := m.hosts.opts.Prepare(g, &opts); err != nil {

@@ -63,7 +63,7 @@ func makeGroups(name string) ([]string, error) {
 		if err := removeGroup(dir); err != nil {
 			return nil, err
 		}
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.Mkdir(dir, 0o750); err != nil {
 			return nil, err
 		}
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -73,7 +73,7 @@ func makeGroups(name string) ([]string, error) {
 			}
 			value, err := os.ReadFile(filepath.Join(parent, file))
 			if err == nil && len(strings.TrimSpace(string(value))) > 0 {
-				err = os.WriteFile(filepath.Join(dir, file), value, 0)
+				err = os.WriteFile(filepath.Join(dir, file), value, 0) //nolint:gosec // a new cgroup of ours
 			}
 			if err != nil {
 				return nil, err

@@ -1,7 +1,6 @@
 package nspawn
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -23,8 +22,8 @@ func Check() error {
 		}
 	}
 	if len(errs) == 0 {
-		if out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
-			errs = append(errs, fmt.Errorf("this machine does not let root make namespaces: %w: %s", err, bytes.TrimSpace(out)))
+		if err := run("", "unshare", "--mount", "--net", "--pid", "--fork", "true"); err != nil {
+			errs = append(errs, fmt.Errorf("this machine does not let root make namespaces: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -45,7 +45,7 @@ func (c *claim) addrLinkLocal(host byte) netip.Addr {
 // takeClaim cleans up after every holder that is gone and takes the first name
 // that is free.
 func takeClaim(log *slog.Logger) (*claim, error) {
-	if err := os.MkdirAll(claimDir, 0o755); err != nil {
+	if err := os.MkdirAll(claimDir, 0o700); err != nil {
 		return nil, fmt.Errorf("nspawn: %w", err)
 	}
 	var taken *claim

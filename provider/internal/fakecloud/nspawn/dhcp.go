@@ -95,7 +95,7 @@ func (s *dhcpServer) answer(request []byte) []byte {
 	if client[0] != 0x02 || client[1] != 0xbf {
 		return nil
 	}
-	kind := byte(0)
+	var kind byte
 	switch messageType(request[dhcpHeader+4:]) {
 	case typeDiscover:
 		kind = typeOffer

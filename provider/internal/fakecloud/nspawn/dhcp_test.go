@@ -3,6 +3,7 @@ package nspawn
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,7 +16,7 @@ func request(kind byte, client []byte) []byte {
 	binary.BigEndian.PutUint32(out[4:], 0x01020304)
 	copy(out[28:], client)
 	binary.BigEndian.PutUint32(out[dhcpHeader:], dhcpCookie)
-	return append(out, optionPad, 12, 1, 'h', optionType, 1, kind, optionEnd)
+	return slices.Concat(out, []byte{optionPad, 12, 1, 'h', optionType, 1, kind, optionEnd})
 }
 
 func options(t *testing.T, answer []byte) map[byte][]byte {

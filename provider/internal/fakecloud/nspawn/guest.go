@@ -88,7 +88,7 @@ func (n *Network) NewGuest(opts Options) (*Guest, error) {
 		return nil, err
 	}
 	for _, dir := range []string{"disk", "work", "root"} {
-		if err := os.MkdirAll(filepath.Join(opts.Dir, dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(opts.Dir, dir), 0o755); err != nil { //nolint:gosec // the guest's root folder, for all its users
 			return nil, fmt.Errorf("guest %s: %w", opts.Name, err)
 		}
 	}
@@ -148,7 +148,7 @@ func (g *Guest) start(ctx context.Context) error {
 		"-c", spawnScript, "spawn", strings.Join(g.opts.Layers, ":"), g.Disk(),
 		filepath.Join(g.opts.Dir, "work"), g.mountPoint(), list,
 	}, g.arguments()...)
-	r := &running{cmd: exec.Command("/bin/sh", args...), done: make(chan struct{})}
+	r := &running{cmd: exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", args...), done: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = console, console
 	// Nothing of a guest outlives the program: neither its processes nor, with
 	// their namespace, its mounts.
@@ -190,17 +190,11 @@ func (g *Guest) plug() error {
 	}
 	// A guest that takes the link down and up again, as dhclient does, would lose
 	// the address: it is neither announced here nor in the guest's configuration.
-	keep := exec.Command("ip", "netns", "exec", name, "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/eth0/keep_addr_on_down")
-	if out, err := keep.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w: %s", keep.Args, err, strings.TrimSpace(string(out)))
+	err := run("", "ip", "netns", "exec", name, "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/eth0/keep_addr_on_down")
+	if err != nil {
+		return err
 	}
-	inside := exec.Command("ip", "-netns", name, "-batch", "-")
-	inside.Stdin = strings.NewReader("link set lo up\nlink set eth0 up\n" +
-		"addr add " + g.Addr6().String() + "/64 dev eth0 nodad\n")
-	if out, err := inside.CombinedOutput(); err != nil {
-		return fmt.Errorf("ip -netns %s: %w: %s", name, err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return ipIn(name, "link set lo up", "link set eth0 up", "addr add "+g.Addr6().String()+"/64 dev eth0 nodad")
 }
 
 func (g *Guest) mountPoint() string { return filepath.Join(g.opts.Dir, "root") }

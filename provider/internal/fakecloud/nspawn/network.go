@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,9 @@ import (
 // MetadataAddr is where a Scaleway guest looks for its metadata service
 // (cloud-init, DataSourceScaleway.py).
 const MetadataAddr = "169.254.42.42:80"
+
+// commandTime bounds programs that set up and tear down.
+const commandTime = 30 * time.Second
 
 // maxGuests bounds the guests of one network; its addresses end there.
 const maxGuests = 200
@@ -119,11 +123,26 @@ func metadataIP() string {
 }
 
 // ip runs commands of ip(8), each as it is written in a shell.
-func ip(commands ...string) error {
-	cmd := exec.Command("ip", "-batch", "-")
-	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+func ip(commands ...string) error { return ipIn("", commands...) }
+
+// ipIn runs commands of ip(8) in a network namespace.
+func ipIn(namespace string, commands ...string) error {
+	args := []string{"-batch", "-"}
+	if namespace != "" {
+		args = append([]string{"-netns", namespace}, args...)
+	}
+	return run(strings.Join(commands, "\n")+"\n", "ip", args...)
+}
+
+// run runs a program that takes no time. Cleaning up must not depend on the
+// context of a call that has ended.
+func run(input, program string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin = strings.NewReader(input)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ip: %w: %s", err, bytes.TrimSpace(out))
+		return fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(out))
 	}
 	return nil
 }
