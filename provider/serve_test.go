@@ -39,9 +39,10 @@ func TestStopWaitsForCallsNotForStreams(t *testing.T) {
 	life := slowLife{make(chan struct{}), make(chan struct{})}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
+	var serving atomic.Bool // readiness is said by it
 	go func() {
 		served <- serveGRPC(ctx, ln, rpc.New(life, nil), grpcOptions{
-			stopTimeout: 30 * time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
+			stopTimeout: 30 * time.Second, serving: &serving, metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	conn, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -56,6 +57,9 @@ func TestStopWaitsForCallsNotForStreams(t *testing.T) {
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		t.Fatalf("watch: %v, %v", r, err)
 	}
+	if !serving.Load() {
+		t.Error("calls are taken, and it is not said")
+	}
 	answered := make(chan error, 1)
 	go func() {
 		_, err := pb.NewCapacityProviderClient(conn).Create(t.Context(), &pb.CreateRequest{MachineId: "m"})
@@ -66,6 +70,9 @@ func TestStopWaitsForCallsNotForStreams(t *testing.T) {
 	stop()
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("watch at the stop: %v, %v", r, err)
+	}
+	if serving.Load() {
+		t.Error("calls are not taken any more, and it is not said")
 	}
 	select {
 	case err := <-served:
