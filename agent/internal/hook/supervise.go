@@ -83,68 +83,84 @@ func take(dir string) (*supervision, error) {
 	return s, nil
 }
 
-// run runs the hook to its end, and relays its output to the output's end.
+// run runs the hook to its end. It relays the output of a hook that succeeded to
+// that output's end. What a failed one leaves does not keep it: the service
+// manager kills that when this process ends.
 func (s *supervision) run(asked <-chan os.Signal, stdout, stderr io.Writer) error {
-	var streams sync.WaitGroup
-	defer streams.Wait()
-	var pipes []*os.File
-	defer func() {
-		for _, w := range pipes {
-			_ = w.Close() // closed before, unless the start failed
-		}
-	}()
-	pipe := func(out io.Writer, tail *tail) (<-chan struct{}, error) {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
-		pipes = append(pipes, w)
-		ended := make(chan struct{})
-		streams.Go(func() {
-			defer close(ended)
-			defer r.Close()
-			s.relay(r, out, tail)
-		})
-		return ended, nil
-	}
-	if _, err := pipe(stdout, nil); err != nil {
+	out, outErr := s.stream(stdout, nil)
+	said, saidErr := s.stream(stderr, &s.tail)
+	if err := errors.Join(outErr, saidErr); err != nil {
 		return err
 	}
-	said, err := pipe(stderr, &s.tail)
+	cmd, err := s.start(out.pipe, said.pipe)
+	if closeErr := errors.Join(out.pipe.Close(), said.pipe.Close()); closeErr != nil {
+		return closeErr
+	}
 	if err != nil {
-		return err
-	}
-	// No context: the service manager ends it.
-	cmd := exec.Command(s.job.Path, string(s.job.Verb)) //nolint:noctx // see above
-	cmd.Env, cmd.Dir = s.job.Env, "/"
-	cmd.Stdout, cmd.Stderr = pipes[0], pipes[1]
-	if s.job.Stdin != "" {
-		stdin, err := os.Open(s.job.Stdin)
-		if err != nil {
-			return err
-		}
-		defer stdin.Close()
-		cmd.Stdin = stdin
-	}
-	if err := cmd.Start(); err != nil {
 		// As a shell reports it: the hook is there, but cannot be executed.
 		s.tail.add([]byte(err.Error()))
 		s.status = 126
 		return s.record(stderr)
 	}
-	for _, w := range pipes {
-		if err := w.Close(); err != nil {
-			return err
-		}
-	}
 	s.status = s.await(cmd, asked, stderr)
-	// The last lines may still be in the pipe. A daemon that holds it does not
-	// delay the result for long.
+	// The last lines may still be in the pipe. Who holds it does not delay the
+	// result for long.
 	select {
-	case <-said:
+	case <-said.ended:
 	case <-time.After(drainWait):
 	}
-	return s.record(stderr)
+	if err := s.record(stderr); err != nil {
+		return err
+	}
+	if s.status != 0 {
+		select {
+		case <-out.ended:
+		case <-time.After(drainWait):
+		}
+		return nil
+	}
+	<-out.ended
+	<-said.ended
+	return nil
+}
+
+// stream is one of the hook's outputs.
+type stream struct {
+	pipe  *os.File      // the hook's end
+	ended chan struct{} // nobody holds the hook's end
+}
+
+// stream relays what comes to its pipe to w, and keeps the end in tail if that
+// is not nil.
+func (s *supervision) stream(w io.Writer, tail *tail) (stream, error) {
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return stream{}, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer r.Close()
+		s.relay(r, w, tail)
+	}()
+	return stream{pipe, ended}, nil
+}
+
+// start starts the hook.
+func (s *supervision) start(stdout, stderr *os.File) (*exec.Cmd, error) {
+	// No context: the service manager ends it.
+	cmd := exec.Command(s.job.Path, string(s.job.Verb)) //nolint:noctx // see above
+	cmd.Env, cmd.Dir = s.job.Env, "/"
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if s.job.Stdin != "" {
+		stdin, err := os.Open(s.job.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		defer stdin.Close()
+		cmd.Stdin = stdin
+	}
+	return cmd, cmd.Start()
 }
 
 // await waits for the hook. One that is asked to end may be killed at any

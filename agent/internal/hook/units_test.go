@@ -134,6 +134,24 @@ func TestSupervisorIsKilled(t *testing.T) {
 	waitFor(t, "the end of the hook", func() bool { return len(members(hook.UnitName(job))) == 0 })
 }
 
+// What a failed hook left ends though no agent looks, and though it holds the
+// hook's output.
+func TestFailureNeedsNoAgent(t *testing.T) {
+	u, job, dir := newUnits(t, manager{}, `sleep 60 & echo $! >"$dir/child"; exit 1`)
+	if err := u.Start(job); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the child", func() bool { return exists(filepath.Join(dir, "child")) && read(t, dir, "child") != "" })
+	child, err := strconv.Atoi(strings.TrimSpace(read(t, dir, "child")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the end of the child", func() bool { return !alive(child) })
+	if status, err := u.Wait(t.Context(), job); status != 1 || err != nil {
+		t.Errorf("Wait = %d, %v", status, err)
+	}
+}
+
 // kill kills the supervisor of the job alone.
 func kill(t *testing.T, job hook.Job) {
 	t.Helper()
