@@ -317,7 +317,11 @@ func (e *Engine) advance(t *task, name string) error {
 // commitProgress does not end at the deadline, which is judged where steps are.
 func (e *Engine) commitProgress(t *task, p machine.Progress) error {
 	mine := false
-	rec, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
+	record := e.record
+	if t.op.Kind == machine.Configure {
+		record = e.recordNow
+	}
+	rec, err := record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		next, ok := machine.Advance(cur, t.op.ID, p)
 		mine = ok
 		if !ok {

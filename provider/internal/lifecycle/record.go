@@ -16,8 +16,18 @@ const recordPause = 5 * time.Second
 // stay in transition with nobody driving it. A store that is broken for good
 // ends the process, and so the engine.
 func (e *Engine) record(id string, m machine.Mutation) (machine.Record, error) {
+	return e.recordBy(e.o.Store.DoLater, id, m)
+}
+
+// recordNow is record for a change that something waits for: an agent, whose
+// command is the next step.
+func (e *Engine) recordNow(id string, m machine.Mutation) (machine.Record, error) {
+	return e.recordBy(e.o.Store.Do, id, m)
+}
+
+func (e *Engine) recordBy(do func(context.Context, string, machine.Mutation) (machine.Record, error), id string, m machine.Mutation) (machine.Record, error) {
 	for failures := 1; ; failures++ {
-		rec, err := e.o.Store.DoLater(context.Background(), id, m)
+		rec, err := do(context.Background(), id, m)
 		if !storeFailed(err) {
 			return rec, err
 		}
