@@ -342,7 +342,7 @@ func TestCanariesAreFound(t *testing.T) {
 		return strings.Contains(found, "holds the argument") && strings.Contains(found, "holds the variable")
 	})
 	for _, form := range []string{
-		"x canary-in-a-variable y", hex.EncodeToString([]byte("canary-in-a-variable")), fmt.Sprint([]byte("canary-in-a-variable")),
+		"x canary-in-a-variable y", hex.EncodeToString([]byte("canary-in-a-variable")), string(fmt.Appendf(nil, "%v", []byte("canary-in-a-variable"))),
 		base64.StdEncoding.EncodeToString([]byte("canary-in-a-variable")), base64.StdEncoding.EncodeToString([]byte("1canary-in-a-variable2")), base64.StdEncoding.EncodeToString([]byte("12canary-in-a-variable")),
 	} {
 		if got := hidden.found([]byte(form)); len(got) != 1 || got[0] != "variable" {
