@@ -29,7 +29,9 @@ func (a *agent) failure(ctx context.Context, err error) {
 		if status.RetryAfter > 0 && (status.Code == http.StatusServiceUnavailable || status.Code == http.StatusTooManyRequests) {
 			a.log.Debug("the provider asks to come back later", "after", status.RetryAfter)
 			a.show("waiting as the provider asked", "")
-			a.sleep(ctx, status.RetryAfter+rand.N(status.RetryAfter/4+1)) // not all agents at once
+			// Not all agents at once: the header has whole seconds, agents have all that
+			// is between.
+			a.sleep(ctx, status.RetryAfter+rand.N(max(status.RetryAfter/4, time.Second)))
 			return
 		}
 	}

@@ -65,8 +65,7 @@ func agentsOnce(b *testing.B) {
 	await(b, "every poll", func() bool { return f.polling.Load() >= agents })
 	connected := time.Since(began)
 	peak := s.rss()
-	// The runtime collects what the handshakes left within two minutes.
-	const window = 130 * time.Second
+	const window = 30 * time.Second
 	before := s.cpu()
 	time.Sleep(window)
 	idle, parked := s.cpu()-before, s.rss()

@@ -15,7 +15,7 @@ import (
 // Retry hints are spread, so that a fleet does not come back in one moment.
 const (
 	retryAfterMin    = 1
-	retryAfterSpread = 5
+	retryAfterSpread = 10
 )
 
 // refuse answers with a status and a reason for the operator who reads the

@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -113,10 +114,7 @@ func (agents) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (a agents) Collect(out chan<- prometheus.Metric) {
 	a.s.mu.Lock()
-	versions := make(map[string]int, len(a.s.roster.versions))
-	for v, n := range a.s.roster.versions {
-		versions[v] = n
-	}
+	versions := maps.Clone(a.s.roster.versions)
 	heard := a.s.roster.heard(time.Now())
 	a.s.mu.Unlock()
 	for v, n := range versions {

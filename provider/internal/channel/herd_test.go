@@ -1,0 +1,138 @@
+package channel
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"bigfleet-providers/agent"
+	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/shared/token"
+)
+
+// restarting is where a fleet's agents find the channel, or nobody.
+type restarting struct {
+	mu       sync.Mutex
+	handler  http.Handler // nil while the provider is away
+	arrivals []time.Time  // of polls, since set
+}
+
+func (p *restarting) set(h http.Handler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handler, p.arrivals = h, nil
+}
+
+func (p *restarting) came() []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.arrivals)
+}
+
+// RoundTrip implements http.RoundTripper without a socket, so that the time can
+// be the test's.
+func (p *restarting) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	h := p.handler
+	p.arrivals = append(p.arrivals, time.Now())
+	p.mu.Unlock()
+	if h == nil {
+		return nil, errors.New("connection refused")
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// busiest is the most that came within a second, and when the last one came.
+func busiest(came []time.Time, since time.Time) (most int, last time.Duration) {
+	slices.SortFunc(came, time.Time.Compare)
+	for i, first := range came {
+		n := 0
+		for _, at := range came[i:] {
+			if at.Sub(first) < time.Second {
+				n++
+			}
+		}
+		most = max(most, n)
+		last = came[i].Sub(since)
+	}
+	return most, last
+}
+
+// TestFleetComesBackSpreadOut: real agents, after the provider stopped in order
+// and was there again a moment later, and after it was away for a while.
+func TestFleetComesBackSpreadOut(t *testing.T) {
+	const fleet = 400
+	cert, _ := selfSigned(t)
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
+	synctest.Test(t, func(t *testing.T) {
+		everybody := func(o *Options) { o.Known = func(string) bool { return true } }
+		first := newHarness(t, everybody)
+		p := &restarting{handler: first.handler}
+		ctx, stop := context.WithCancel(t.Context())
+		var agents sync.WaitGroup
+		for i := range fleet {
+			id := fmt.Sprint("m-", i)
+			agents.Go(func() {
+				err := agent.Run(ctx, agent.Config{Endpoint: "https://provider", CAPEM: ca, MachineID: id, Token: agent.Token(token.Derive(first.secret, id))}, agent.Options{
+					Log: slog.New(slog.DiscardHandler), HTTPClient: &http.Client{Transport: p}, Journal: agent.NewMemoryJournal(), BootID: id,
+					Hook: agent.HookFunc(func(context.Context, agent.Call) error { return nil }),
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if got := first.count(telemetry.MetricChannelParked.Name); got != fleet {
+			t.Fatalf("%v polls parked, want %d", got, fleet)
+		}
+
+		stopped := time.Now()
+		second := newHarness(t, everybody)
+		p.set(second.handler)
+		first.Release()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if got := second.count(telemetry.MetricChannelParked.Name); got != fleet {
+			t.Errorf("20 s after the stop %v polls are parked, want %d", got, fleet)
+		}
+		most, last := busiest(p.came(), stopped)
+		t.Logf("after a stop in order: at most %d of %d in a second, the last one after %s", most, fleet, last)
+		if most > fleet/5 {
+			t.Errorf("%d of %d come back within a second", most, fleet)
+		}
+
+		// Away for a minute, with nobody to say when to come back.
+		p.set(nil)
+		second.Release()
+		time.Sleep(time.Minute)
+		again := time.Now()
+		third := newHarness(t, everybody)
+		p.set(third.handler)
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		if got := third.count(telemetry.MetricChannelParked.Name); got != fleet {
+			t.Errorf("%v polls are parked, want %d", got, fleet)
+		}
+		came := p.came()
+		slices.SortFunc(came, time.Time.Compare)
+		most, last = busiest(came[:fleet], again)
+		t.Logf("after a minute: at most %d of %d in a second, the last one after %s", most, fleet, last)
+		if most > fleet/5 {
+			t.Errorf("%d of %d come back within a second", most, fleet)
+		}
+		stop()
+		agents.Wait()
+	})
+}
