@@ -108,6 +108,17 @@ func TestHooks(t *testing.T) {
 			finish(t, "start 1\nstart 2\nend 2")
 		})
 	}
+	t.Run("the provider is away while the host boots", func(t *testing.T) {
+		p.Stop(t)
+		g.Reboot(t)
+		g.AwaitTrue(t, time.Minute, "systemctl is-active --quiet "+unit+" && journalctl -b -u "+unit+" | grep -q 'connection refused'")
+		p.Start(t)
+		begin(t, gated(""))
+		finish(t, "start 1\nend 1")
+		if n := g.Run(t, "systemctl show -P NRestarts "+unit); n != "0" {
+			t.Errorf("the agent was started again %s times", n)
+		}
+	})
 	t.Run("a daemon that is left lives on", func(t *testing.T) {
 		began := time.Now()
 		m.Do(t, hosttest.Configure, "#!/bin/sh\nset -eu\nsleep 7001 &\nsetsid sleep 7002 >/dev/null 2>&1 &\n")

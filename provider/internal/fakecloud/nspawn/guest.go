@@ -28,8 +28,7 @@ type Bind struct {
 
 // Options say what a guest is.
 type Options struct {
-	// Name is the host name until the guest gives itself another; at most 13
-	// characters if a kubelet is to run in it.
+	// Name is the host name until the guest gives itself another.
 	Name string
 	// Dir is where its disk is kept; it is made where missing. A disk that is
 	// there already is used as it is.
