@@ -160,7 +160,8 @@ func (s *supervision) start(stdout, stderr *os.File) (*exec.Cmd, error) {
 		defer stdin.Close()
 		cmd.Stdin = stdin
 	}
-	return cmd, cmd.Start()
+	err := cmd.Start()
+	return cmd, err
 }
 
 // await waits for the hook. One that is asked to end may be killed at any
