@@ -246,17 +246,19 @@ func TestAlertsFire(t *testing.T) {
 		lift = append(lift, cloud.Inject(f))
 	}
 	var shards sync.WaitGroup
-	calling, stop := context.WithCancel(t.Context())
+	stop := make(chan struct{})
+	quit := sync.OnceFunc(func() { close(stop) })
 	defer shards.Wait()
-	defer stop()
+	defer quit()
 	shards.Go(func() {
-		for i := 10; i < 490 && calling.Err() == nil; i++ {
+		for i := 10; i < 490; i++ {
 			_, _ = p.call("Create", small[i], token{"s", 1, 1}) // refused or failed, as it comes
 			_, _ = p.call("Create", large[i], token{"s", 1, 1})
 			_, _ = p.call("Drain", small[0], token{"s", 1, 1}) // stale
 			select {
 			case <-time.After(300 * time.Millisecond):
-			case <-calling.Done():
+			case <-stop:
+				return
 			}
 		}
 	})
@@ -273,7 +275,7 @@ func TestAlertsFire(t *testing.T) {
 	cloud.Inject(fakecloud.Fault{Times: -1, Reply: fakecloud.RateLimited()})
 	alerts.await(time.Minute, "BigFleetAPIBudgetLow")
 
-	stop()
+	quit()
 	shards.Wait()
 	p.kill()
 	alerts.await(30*time.Second, "BigFleetProviderDown")

@@ -43,7 +43,7 @@ func (p *provider) exposition(t *testing.T) exposition {
 			continue
 		}
 		m := sample.FindStringSubmatch(l)
-		if m == nil || !strings.HasPrefix(m[1], prefix) {
+		if len(m) == 0 || !strings.HasPrefix(m[1], prefix) {
 			continue
 		}
 		e.series[m[1]+"{"+m[2]+"}"] = true

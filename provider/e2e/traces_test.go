@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/hex"
 	"io"
 	"maps"
@@ -91,7 +92,7 @@ func (c *collector) first(t *testing.T, operation string) (*tracepb.Span, []stri
 		for range 3 { // children may come before their parents
 			orphans = false
 			for _, s := range c.all() {
-				if string(s.GetTraceId()) != string(root.GetTraceId()) || s == root {
+				if !bytes.Equal(s.GetTraceId(), root.GetTraceId()) || s == root {
 					continue
 				}
 				parent, ok := below[hex.EncodeToString(s.GetParentSpanId())]

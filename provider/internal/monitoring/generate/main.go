@@ -10,6 +10,9 @@ import (
 	"bigfleet-providers/provider/internal/monitoring"
 )
 
+// readable is the mode of the repository's files.
+const readable = 0o644
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintf(os.Stderr, "generate: %v\n", err)
@@ -27,12 +30,12 @@ func run() error {
 		files, err := monitoring.Files(cloud)
 		errs = append(errs, err)
 		for path, content := range files {
-			errs = append(errs, os.WriteFile(path, content, 0o644))
+			errs = append(errs, os.WriteFile(path, content, readable))
 		}
 	}
 	page, err = monitoring.Docs(monitoring.Clouds()[0], page)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	return errors.Join(append(errs, os.WriteFile(monitoring.DocsFile, page, 0o644))...)
+	return errors.Join(append(errs, os.WriteFile(monitoring.DocsFile, page, readable))...) //nolint:gosec // the path is a constant
 }

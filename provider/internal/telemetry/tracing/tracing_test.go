@@ -173,7 +173,7 @@ func TestTransport(t *testing.T) {
 		t.Fatalf("spans: %v", spans)
 	}
 	for _, a := range spans[0].Attributes {
-		if strings.Contains(a.Value.Emit(), canary) {
+		if strings.Contains(a.Value.String(), canary) {
 			t.Errorf("%s holds a credential", a.Key)
 		}
 	}
