@@ -1,0 +1,95 @@
+package provider
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/store"
+)
+
+// TestHostLocksAreOnRecord: who holds a machine's token is known to the next
+// process.
+func TestHostLocksAreOnRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	open := func() *store.Store {
+		t.Helper()
+		st, err := store.Open(store.Options{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	st := open()
+	for id, host := range map[string]machine.Host{"m-1": {Provider: "p", Ref: "z/1"}, "free": {}} {
+		_, err := st.Do(t.Context(), id, func(cur machine.Record) (machine.Record, machine.Change, error) {
+			next := cur.Clone()
+			next.ID, next.State, next.Host = id, machine.Idle, host
+			return next, machine.Visible, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(id, digest, want string) {
+		t.Helper()
+		if got, err := (hostLocks{st}).Lock(t.Context(), id, digest); got != want || err != nil {
+			t.Errorf("%s by %s: tied to %q, %v; want %q", id, digest, got, err, want)
+		}
+		if got := (hostLocks{st}).LockedTo(id); got != want {
+			t.Errorf("%s: tied to %q, want %q", id, got, want)
+		}
+	}
+	want("m-1", "first", "first")
+	want("m-1", "second", "first")
+	want("free", "first", "") // no server to tie it to
+	want("nobody", "first", "")
+	revision := st.Stats().Revision
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st = open()
+	defer st.Close()
+	want("m-1", "second", "first")
+	if got := st.Stats().Revision; got != revision {
+		t.Errorf("a lock is a change that List shows: revision %d, want %d", got, revision)
+	}
+}
+
+// TestUnlockOfNobody: what is not there cannot be unlocked.
+func TestUnlockOfNobody(t *testing.T) {
+	st, err := store.Open(store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	mux := http.NewServeMux()
+	mux.Handle("POST /hosts/{machine}/unlock", unlockHandler(st, nil, nil))
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/hosts/a%2Fb/unlock", nil))
+	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "no such machine") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestPreviousSecretIsJudged(t *testing.T) {
+	long := strings.Repeat("s", 32)
+	for name, c := range map[string]struct{ secret, previous, want string }{
+		"none":     {long, "", ""},
+		"fine":     {long, long + "x", ""},
+		"short":    {long, "canary", "--bootstrap-secret-previous: the bootstrap secret has 6 bytes"},
+		"the same": {long, long + "\n", "the same as --bootstrap-secret"},
+		"alone":    {"", long, "set without --bootstrap-secret"},
+	} {
+		err := (&Config{Bootstrap: BootstrapConfig{Secret: c.secret, SecretPrevious: c.previous}}).validatePreviousSecret()
+		switch {
+		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		case err != nil && (strings.Contains(err.Error(), long) || strings.Contains(err.Error(), "canary")):
+			t.Errorf("%s: the secret is in %q", name, err)
+		}
+	}
+}
