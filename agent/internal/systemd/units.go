@@ -70,6 +70,12 @@ func (u *Units) Start(ctx context.Context, s Service) error {
 	}
 	err := u.with(ctx, func(c *dbus.Conn) error {
 		_, err := c.StartTransientUnitContext(ctx, s.Name, "fail", properties, nil)
+		if isError(err, "org.freedesktop.systemd1.TransactionIsDestructive") {
+			// The host is shutting down, which refuses every start. To report
+			// that as a failure would be final; a service that the shutdown
+			// ends begins again after it.
+			_, err = c.StartTransientUnitContext(ctx, s.Name, "ignore-dependencies", properties, nil)
+		}
 		return err
 	})
 	if isError(err, "org.freedesktop.systemd1.UnitExists") {
