@@ -1,17 +1,23 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -251,9 +257,24 @@ func TestChannelSpeaksNothingInClear(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t, environment(), nil, "--use-fake-backend", "--fake-hosts=none", "--provider=certify", "--bootstrap-addr=127.0.0.1:0")
 	addr := p.line(`bootstrap channel.*listen=(\S+)`)[1]
-	code, body := fetch(t, "http://"+addr+"/v1/command?machine_id="+p.machines(1)[0], "")
-	if code != http.StatusBadRequest || !strings.Contains(body, "HTTPS") {
-		t.Errorf("plain HTTP is answered with %d %q", code, body)
+	for _, proto := range []string{"HTTP/1.1", "HTTP/1.0"} {
+		var d net.Dialer
+		conn, err := d.DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, "GET /v1/command?machine_id=%s %s\r\nHost: x\r\n\r\n", p.machines(1)[0], proto); err != nil {
+			t.Fatal(err)
+		}
+		// It hangs up, at most with the word that this is the wrong protocol.
+		answer, err := io.ReadAll(conn)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) || len(answer) > 0 && !bytes.HasPrefix(answer, []byte("HTTP/1.0 400")) {
+			t.Errorf("%s in clear is answered with %q, %v", proto, answer, err)
+		}
 	}
 }
 
