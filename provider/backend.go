@@ -79,7 +79,7 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 		return nil, err
 	}
 	if cfg.Substrate == SubstrateElasticMetal {
-		return openMetal(cfg, client, cc.ProjectID, timing, log)
+		return openMetal(cfg, client, cc.ProjectID, timing, fake != nil, log)
 	}
 	c, err := instances.New(instances.Config{
 		Client: client, Zone: cfg.Zone, ProjectID: cc.ProjectID, Provider: cfg.Provider,
@@ -93,11 +93,11 @@ func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.R
 
 // openMetal makes the adapter of Elastic Metal. It has no deleter: physical
 // servers are given back by people only.
-func openMetal(cfg *Config, client *scw.Client, project string, timing instances.Timing, log *slog.Logger) (*backend, error) {
+func openMetal(cfg *Config, client *scw.Client, project string, timing instances.Timing, fake bool, log *slog.Logger) (*backend, error) {
 	c, err := elasticmetal.New(elasticmetal.Config{
 		Client: client, Zone: cfg.Zone, ProjectID: project, Provider: cfg.Provider,
 		System: cfg.Image, SSHKeys: cfg.sshKeys(), Log: log,
-		Timing: elasticmetal.Timing{Poll: timing.Poll, Settle: timing.Settle},
+		Timing: metalTiming(timing, fake),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("elastic metal: %w", err)
@@ -113,6 +113,17 @@ func openMetal(cfg *Config, client *scw.Client, project string, timing instances
 		return nil
 	}
 	return &backend{cloud: c, catalog: c, fitter: c, prober: c, keeper: c, adopter: c, startable: startable}, nil
+}
+
+// metalTiming is at the pace of Instances'. An order in doubt costs a machine, so
+// that the fake, which lists a server as soon as it is made, has a second for it
+// at any scale.
+func metalTiming(timing instances.Timing, fake bool) elasticmetal.Timing {
+	t := elasticmetal.Timing{Poll: timing.Poll, Settle: timing.Settle}
+	if fake {
+		t.Settle, t.Hold = max(t.Settle, time.Second), 2*time.Second
+	}
+	return t
 }
 
 // credentials is how the configuration says to reach the API.

@@ -156,7 +156,7 @@ func (e event) spoil() event {
 // TestLifecycleProperty sends one machine legal and illegal calls, and compares
 // each answer, and what Get shows, with the model.
 func TestLifecycleProperty(t *testing.T) {
-	s := open(t, 1)
+	s := open(t, forRuns(1))
 	leased := s.lease(1)
 	rapid.Check(t, func(t *rapid.T) {
 		s, reign := s.in(t), newReign("life")
@@ -211,7 +211,7 @@ func TestLifecycleProperty(t *testing.T) {
 // explain all answers, so that no transition was started twice.
 func TestInterleavingProperty(t *testing.T) {
 	const callers = 4
-	s := open(t, 2)
+	s := open(t, forRuns(2))
 	leased := s.lease(min(2, *machines))
 	type step struct {
 		event

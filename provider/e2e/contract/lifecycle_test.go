@@ -59,8 +59,11 @@ func awkward() map[string]string {
 // TestLifecycle walks many machines through their whole life, 32 at a time.
 func TestLifecycle(t *testing.T) {
 	n := 64
-	if *target != "" {
+	switch {
+	case *target != "":
 		n = min(n, len(shared.allowed))
+	case keeps():
+		n = 24 // their orders go one at a time
 	}
 	s := open(t, n)
 	var workers sync.WaitGroup

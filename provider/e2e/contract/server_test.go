@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -76,14 +78,29 @@ const metal = "elastic-metal"
 // keeps says that a machine which was created stays: there is no Delete.
 func keeps() bool { return *substrate == metal }
 
-// flags are those of a provider with so many machines at least. Where none comes
-// back, each run of a property uses others. An install takes minutes; scaled as
-// all else, the fake would spend the test on it.
+// flags are those of a provider with so many machines at least. An install takes
+// minutes; scaled as all else, the fake would spend the test on it.
 func flags(atLeast int) []string {
+	f := []string{"--use-fake-backend", "--provider=certify", fmt.Sprintf("--seed-count=%d", max(16, atLeast))}
 	if keeps() {
-		return []string{"--use-fake-backend", "--provider=certify", "--substrate=" + metal, "--fake-scale=0.0005", fmt.Sprintf("--seed-count=%d", max(400, atLeast))}
+		f = append(f, "--substrate="+metal, "--fake-scale=0.0005")
 	}
-	return []string{"--use-fake-backend", "--provider=certify", fmt.Sprintf("--seed-count=%d", max(16, atLeast))}
+	return f
+}
+
+// forRuns is how many machines a property needs that uses so many in a run: where
+// none comes back, each run uses others, and so does the search for a smaller
+// failure.
+func forRuns(n int) int {
+	if !keeps() {
+		return n
+	}
+	runs, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String())
+	if err != nil {
+		panic("contract: -rapid.checks is no number: " + err.Error())
+	}
+	const smaller = 10
+	return n * (runs + smaller)
 }
 
 // openKept gives a test a server that can be restarted, or skips it.

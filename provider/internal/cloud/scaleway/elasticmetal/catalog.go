@@ -29,6 +29,7 @@ type facts struct {
 	keys      []string
 	keysAt    time.Time
 	offers    map[string]*baremetal.Offer // as last read
+	offersAt  time.Time
 }
 
 func (f *facts) forget() {
@@ -80,7 +81,7 @@ func (c *Cloud) listOffers(ctx context.Context) (map[string]*baremetal.Offer, er
 	}
 	c.facts.mu.Lock()
 	defer c.facts.mu.Unlock()
-	c.facts.offers = offers
+	c.facts.offers, c.facts.offersAt = offers, time.Now()
 	return offers, nil
 }
 
@@ -89,11 +90,16 @@ func hourly(o *baremetal.Offer) bool {
 	return o.SubscriptionPeriod == baremetal.OfferSubscriptionPeriodHourly
 }
 
-// offer reads one offer anew, for its stock.
+// offer reads one offer, with its stock of a moment ago at most.
 func (c *Cloud) offer(ctx context.Context, name string) (*baremetal.Offer, error) {
-	offers, err := c.listOffers(ctx)
-	if err != nil {
-		return nil, err
+	c.facts.mu.Lock()
+	offers, at := c.facts.offers, c.facts.offersAt
+	c.facts.mu.Unlock()
+	if time.Since(at) > c.timing.Poll {
+		var err error
+		if offers, err = c.listOffers(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if o := offers[name]; o != nil {
 		return o, nil

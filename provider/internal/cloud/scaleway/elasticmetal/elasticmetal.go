@@ -47,6 +47,10 @@ type Timing struct {
 	// Settle is how long after an order with no answer its server may still turn
 	// up in the list. Default 150 s.
 	Settle time.Duration
+	// Turn is how long a turn to order lasts that its holder forgets: an order that
+	// was written down is sent within it or not at all. Default Settle, but from 5 s
+	// to a minute.
+	Turn time.Duration
 	// Hold is how much longer the slot of such an order is kept from ordering
 	// another. Default 24 times Settle, an hour.
 	Hold time.Duration
@@ -57,6 +61,7 @@ type Timing struct {
 func (t Timing) withDefaults() Timing {
 	t.Poll = cmp.Or(max(t.Poll, 0), 15*time.Second)
 	t.Settle = cmp.Or(max(t.Settle, 0), 150*time.Second)
+	t.Turn = cmp.Or(max(t.Turn, 0), min(max(t.Settle, 5*time.Second), time.Minute))
 	t.Hold = cmp.Or(max(t.Hold, 0), 24*t.Settle)
 	t.Catalog = cmp.Or(max(t.Catalog, 0), 10*time.Minute)
 	return t

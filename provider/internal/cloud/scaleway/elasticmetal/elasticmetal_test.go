@@ -75,7 +75,7 @@ func (w *world) connect(t *testing.T, adjust ...func(*elasticmetal.Config)) *ela
 	t.Helper()
 	cfg := elasticmetal.Config{
 		Client: w.client(t), Zone: zone, ProjectID: fakecloud.DefaultProjectID, Provider: provider, System: "Ubuntu 24.04",
-		Timing: elasticmetal.Timing{Poll: 2 * time.Millisecond, Settle: 60 * time.Millisecond, Hold: 100 * time.Millisecond},
+		Timing: elasticmetal.Timing{Poll: 2 * time.Millisecond, Settle: 60 * time.Millisecond, Turn: 200 * time.Millisecond, Hold: 100 * time.Millisecond},
 	}
 	for _, f := range adjust {
 		f(&cfg)

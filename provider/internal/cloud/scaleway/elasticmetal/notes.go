@@ -61,7 +61,7 @@ func (c *Cloud) doubtful(t *cloud.Task) (until time.Time, doubt bool) {
 		at = now // the clock was set
 	}
 	if !m.sent {
-		at = at.Add(c.turnLife()) // it may have been sent that much later
+		at = at.Add(c.timing.Turn) // it may have been sent that much later
 	}
 	return at.Add(c.timing.Settle), true
 }

@@ -21,10 +21,6 @@ const orderPatience = time.Minute
 // errMustOrder says that no server there is will do.
 var errMustOrder = errors.New("a server must be ordered")
 
-// turnLife is how long a turn lasts that its holder forgets. An order is sent
-// within it or not at all.
-func (c *Cloud) turnLife() time.Duration { return min(time.Minute, c.timing.Settle) }
-
 // order gets the task a server: one of this machine or a spare one, if there is
 // any, else a new one. The first run that finds none writes the order down and
 // asks to be called again at once, since the caller makes that durable; the next
@@ -48,8 +44,8 @@ func (c *Cloud) order(ctx context.Context, t *cloud.Task) error {
 		return c.post(ctx, t)
 	}
 	clearMark(t) // written down and never sent
-	if !c.turn.take(operation, c.turnLife()) {
-		return c.again("another order in this project and zone is under way")
+	if !c.turn.take(operation, c.timing.Turn) {
+		return cloud.Again(2*c.timing.Poll, "another order in this project and zone is under way")
 	}
 	err := c.reuse(ctx, t)
 	if errors.Is(err, errMustOrder) {

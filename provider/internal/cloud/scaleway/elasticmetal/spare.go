@@ -123,7 +123,7 @@ func (c *Cloud) Discard() []cloud.Step {
 // might order what is on its way.
 func (c *Cloud) release(ctx context.Context, t *cloud.Task) error {
 	name := "release of " + t.Spec.MachineID
-	if !c.turn.take(name, c.turnLife()) {
+	if !c.turn.take(name, c.timing.Turn) {
 		return c.again("an order in this project and zone is under way")
 	}
 	defer c.turn.leave(name)
