@@ -267,7 +267,7 @@ func TestChannelUnderAttack(t *testing.T) {
 					return
 				}
 				defer raw.Close()
-				var conn net.Conn = raw
+				conn := raw
 				if c.secure {
 					conf := ca.client()
 					conf.ServerName = "localhost"

@@ -56,7 +56,7 @@ func (s *Server) authorise(next func(http.ResponseWriter, *request)) http.Handle
 			return
 		}
 		if s.isStranger(r) {
-			s.refuseStranger(w, r)
+			s.refuseStranger(w, r) //nolint:contextcheck // it is in the request
 			return
 		}
 		ok, fresh := s.admit(r.machine)

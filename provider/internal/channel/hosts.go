@@ -121,6 +121,7 @@ func (s *Server) screenBoot(w http.ResponseWriter, r *request) bool {
 	}
 	s.mu.Unlock()
 	switch verdict {
+	case admitted:
 	case foreign:
 		s.refuseStranger(w, r)
 	case unproven:

@@ -53,7 +53,7 @@ func (l *listener) run() {
 		raw, err := l.Listener.Accept()
 		if err != nil {
 			// net/http waits such faults out too, out of descriptors above all.
-			if temporary, ok := err.(interface{ Temporary() bool }); ok && temporary.Temporary() { //nolint:errorlint // Accept returns it as it is
+			if temporary, ok := err.(interface{ Temporary() bool }); ok && temporary.Temporary() {
 				pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 				select {
 				case <-time.After(pause):

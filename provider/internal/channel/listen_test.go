@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestUnprovenConnectionsGiveWay(t *testing.T) {
 	}
 	// Another host comes in at once all the same, and the first one was not cut off.
 	resp, _ := l.send(l.client(), l.request("GET", "m-2", command.PathCommand, "", nil))
-	if resp.StatusCode != 204 {
+	if resp.StatusCode != http.StatusNoContent {
 		t.Errorf("another host got %d", resp.StatusCode)
 	}
 	l.deliver(t.Context(), drain("m-1", "op-1"))

@@ -52,31 +52,31 @@ func (f *file) withoutRemains(path string) (*file, error) {
 	if !f.marked.Load() {
 		return f, nil
 	}
-	real, err := filepath.EvalSymlinks(path) // a link stays one
+	found, err := filepath.EvalSymlinks(path) // a link stays one
 	if err != nil {
 		return f, err
 	}
-	if err := roomFor(f.size(), filepath.Dir(real)); err != nil {
+	if err := roomFor(f.size(), filepath.Dir(found)); err != nil {
 		return f, err
 	}
-	clean, err := f.compact(filepath.Dir(real), filepath.Base(real)+".new-*")
+	clean, err := f.compact(filepath.Dir(found), filepath.Base(found)+".new-*")
 	if err != nil {
 		return f, err
 	}
 	temp := clean.raw.Name()
 	clean.dir, clean.path, clean.fresh, clean.upgraded = f.dir, f.path, f.fresh, f.upgraded
-	err = giveTo(clean.raw, real)
+	err = giveTo(clean.raw, found)
 	if err == nil {
 		// It takes the place of a file that is whole: so must it be.
 		_, err = clean.contents()
 	}
 	if err == nil {
-		err = os.Rename(temp, real)
+		err = os.Rename(temp, found)
 	}
 	if err != nil {
 		return f, errors.Join(err, clean.close(), os.Remove(temp))
 	}
-	return clean, errors.Join(syncDir(filepath.Dir(real)), f.close())
+	return clean, errors.Join(syncDir(filepath.Dir(found)), f.close())
 }
 
 // compact copies what lives in the file into a new one in dir, locked and open.
