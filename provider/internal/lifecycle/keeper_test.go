@@ -109,7 +109,9 @@ func TestPassOverKeptServers(t *testing.T) {
 		if rec := r.record("old-1"); rec.State != machine.Idle || rec.Offer.Capacity != machine.BareMetal {
 			t.Errorf("a server of an earlier life is %s, %+v; want IDLE bare metal", rec.State, rec.Offer)
 		}
-		if n := r.saw.last.Reported["spare"]; n != 1 {
+		spares := 0
+		r.saw.look(func() { spares = r.saw.last.Reported["spare"] })
+		if n := spares; n != 1 {
 			t.Errorf("%d spares reported, want 1", n)
 		}
 		if n := r.cloud.count("discard"); n != 0 {
