@@ -55,6 +55,14 @@ func TestReleaseLifecycle(t *testing.T) {
 			t.Errorf("the notes do not name the missing Secret %s:\n%s", name, notes)
 		}
 	}
+	for _, want := range []string{
+		"scaleway-fr-par-grpc.bigfleet.svc:9000   (admitted: namespace bigfleet-system)", "https://channel.fleet.example:9443   (admitted: 0.0.0.0/0, ::/0)",
+		"service scaleway-fr-par, port 9443 (LoadBalancer)", "helm uninstall removes no server", "bigfleet=scaleway-fr-par any more",
+	} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes do not say %q:\n%s", want, notes)
+		}
+	}
 	first := deployment()
 	if digest(first) != "" {
 		t.Error("a digest of nothing")

@@ -123,8 +123,9 @@ func layOut(t *testing.T, o objects) []string {
 		if e.ValueFrom != nil {
 			value = map[string]string{
 				"SCW_ACCESS_KEY": "SCWXXXXXXXXXXXXXXXXX", "SCW_SECRET_KEY": "11111111-1111-4111-8111-111111111111",
-				"SCW_DEFAULT_PROJECT_ID":    "22222222-2222-4222-8222-222222222222",
-				"BIGFLEET_BOOTSTRAP_SECRET": strings.Repeat("s", 32),
+				"SCW_DEFAULT_PROJECT_ID":             "22222222-2222-4222-8222-222222222222",
+				"BIGFLEET_BOOTSTRAP_SECRET":          strings.Repeat("s", 32),
+				"BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS": strings.Repeat("p", 32),
 			}[e.Name]
 		}
 		t.Setenv(e.Name, value)
