@@ -79,8 +79,7 @@ func (c *Cloud) RestoreMetal(e Existing) error {
 		s.install = &metalInstall{os: metalSystems[0], hostname: e.Hostname, status: "completed"}
 		s.atFirst = bytes.Clone(e.UserData)
 	}
-	c.inv.metal[s.id] = s
-	c.inv.zone(s.zone).metal.add(s)
+	c.addMetal(s)
 	if e.Installed {
 		c.bootMetal(s)
 	}

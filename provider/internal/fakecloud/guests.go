@@ -10,41 +10,49 @@ import (
 // guestsMapped bounds the addresses that MapGuest remembers.
 const guestsMapped = 4096
 
+// tenant is a server that has a guest: *server or *metalServer.
+type tenant interface {
+	common() *object
+	// calls says that the guest is there and has a way to the metadata service.
+	calls() bool
+}
+
 // guestMap tells the metadata service which server a source address is. The
 // real one knows by the cable; here each server has an address of its own in
 // 127.64.0.0/10, from which a process on this machine may call, and MapGuest
 // adds others.
 type guestMap struct {
-	assigned map[netip.Addr]*server
-	mapped   map[netip.Addr]*server
+	assigned map[netip.Addr]tenant
+	mapped   map[netip.Addr]tenant
 	next     uint32
 }
 
 const guestAddresses = 1 << 22 // 127.64.0.0/10
 
-// assign gives a server its address.
-func (g *guestMap) assign(s *server) {
+// assign gives a server its address, or none when all are taken.
+func (g *guestMap) assign(s tenant) netip.Addr {
 	if g.assigned == nil {
-		g.assigned, g.mapped = map[netip.Addr]*server{}, map[netip.Addr]*server{}
+		g.assigned, g.mapped = map[netip.Addr]tenant{}, map[netip.Addr]tenant{}
 	}
 	for range guestAddresses {
 		g.next = g.next%(guestAddresses-1) + 1
 		n := g.next
 		a := netip.AddrFrom4([4]byte{127, 64 | byte(n>>16), byte(n >> 8), byte(n)})
 		if g.assigned[a] == nil {
-			s.guestAddr, g.assigned[a] = a, s
-			return
+			g.assigned[a] = s
+			return a
 		}
 	}
+	return netip.Addr{}
 }
 
-func (g *guestMap) forget(s *server) {
-	delete(g.assigned, s.guestAddr)
-	maps.DeleteFunc(g.mapped, func(_ netip.Addr, mapped *server) bool { return mapped == s })
+func (g *guestMap) forget(s tenant, at netip.Addr) {
+	delete(g.assigned, at)
+	maps.DeleteFunc(g.mapped, func(_ netip.Addr, mapped tenant) bool { return mapped == s })
 }
 
 // at finds the server whose guest has the address; what MapGuest said goes first.
-func (g *guestMap) at(a netip.Addr) *server {
+func (g *guestMap) at(a netip.Addr) tenant {
 	if s := g.mapped[a]; s != nil {
 		return s
 	}
@@ -61,7 +69,12 @@ func (c *Cloud) MapGuest(address, serverID string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.inv.servers[serverID]
+	var s tenant
+	if one := c.inv.servers[serverID]; one != nil {
+		s = one
+	} else if one := c.inv.metal[serverID]; one != nil {
+		s = one
+	}
 	if s == nil && serverID != "" {
 		err = errors.Join(err, fmt.Errorf("server: there is no server %q", serverID))
 	}

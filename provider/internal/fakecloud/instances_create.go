@@ -115,7 +115,7 @@ func (c *Cloud) makeServer(q *request, in createServerBody) (*server, error) {
 	group.servers[s.id] = s
 	s.place(place)
 	c.inv.servers[s.id] = s
-	c.guests.assign(s)
+	s.guestAddr = c.guests.assign(s)
 	c.inv.zone(q.zone).servers.add(s)
 	c.log.Info("server made", "id", s.id, "name", s.name, "type", p.name, "zone", s.zone)
 	return s, nil

@@ -85,16 +85,27 @@ func (c *Cloud) answerGuest(from netip.AddrPort, call metadataCall, r *http.Requ
 	switch {
 	case s == nil:
 		return "", nil, plainReply(http.StatusMisdirectedRequest, fmt.Sprintf("no server's guest is at %s: call from the metadata_source of GET /debug/servers, or map the address with POST /debug/guests\n", from.Addr()))
-	case s.state == StateStopped, s.state == StateStoppedInPlace, s.state == StateLocked, len(s.addresses()) == 0:
-		return s.id, nil, nil
+	case !s.calls():
+		return s.common().id, nil, nil
 	case c.busyMeta != 0:
 		c.busyMeta -= min(max(c.busyMeta, 0), 1)
-		return s.id, nil, &Reply{Status: http.StatusTooManyRequests}
+		return s.common().id, nil, &Reply{Status: http.StatusTooManyRequests}
 	case call.privileged && from.Port() >= privilegedPorts:
-		return s.id, nil, plainReply(http.StatusForbidden, "") // the rule is documented, its answer is not recorded
+		return s.common().id, nil, plainReply(http.StatusForbidden, "") // the rule is documented, its answer is not recorded
 	}
-	value, reply = call.handle(c, s, r, body)
-	return s.id, value, reply
+	switch one := s.(type) {
+	case *server:
+		value, reply = call.handle(c, one, r, body)
+	case *metalServer:
+		value, reply = c.answerMetal(one, call.route, r)
+	}
+	return s.common().id, value, reply
+}
+
+// calls implements tenant.
+func (s *server) calls() bool {
+	off := s.state == StateStopped || s.state == StateStoppedInPlace || s.state == StateLocked
+	return !off && len(s.addresses()) > 0
 }
 
 func plainReply(status int, text string) *Reply {

@@ -26,7 +26,7 @@ func TestMetalInstalledAnew(t *testing.T) {
 	if s := c.Metal()[0]; string(s.FirstBoot) != "#y" || s.Boots != 1 || s.Hostname != "h2" {
 		t.Errorf("after: %+v", s)
 	}
-	if told := fmt.Sprint(hosts.take()); told != "[boot m at  halt gone boot m at ]" {
+	if told := fmt.Sprint(hosts.take()); told != "[boot m at 127.64.0.1 halt gone boot m at 127.64.0.1]" {
 		t.Errorf("hosts were told %s", told)
 	}
 }
@@ -72,5 +72,45 @@ func TestMetalLag(t *testing.T) {
 	c.mustDirect(t, http.StatusNotFound, "GET", metalPath+"/servers/"+id, "")
 	if _, text := c.mustDirect(t, http.StatusOK, "GET", metalPath+"/servers", ""); !strings.Contains(text, id) {
 		t.Errorf("not listed: %s", text)
+	}
+}
+
+// TestMetalMetadata: the guest of an installed server finds itself, its user data
+// from a privileged port only, and changes nothing.
+func TestMetalMetadata(t *testing.T) {
+	c := New(Options{SSHKeys: []string{SampleSSHKey}})
+	defer c.Close()
+	id := c.order(t)
+	at := c.Metal()[0].MetadataSource
+	for _, tt := range []struct {
+		method, path, port string
+		status             int
+		want               string
+	}{
+		{"GET", "/conf?format=json", "2000", 200, `"id":"` + id + `"`},
+		{"GET", "/conf?format=json", "2000", 200, `"hostname":"h"`},
+		{"GET", "/conf", "2000", 200, "COMMERCIAL_TYPE='EM-A610R-NVME'"},
+		{"GET", "/user_data", "2000", 403, ""},
+		{"GET", "/user_data?format=json", "22", 200, `["cloud-init"]`},
+		{"GET", "/user_data/cloud-init", "22", 200, "#x"},
+		{"GET", "/user_data/other", "22", 404, ""},
+		{"PATCH", "/user_data/cloud-init", "22", 404, ""},
+		{"DELETE", "/user_data/cloud-init", "22", 404, ""},
+		{"GET", "/vendor_data/cloud-init", "22", 404, ""},
+	} {
+		w := c.asGuest(at+":"+tt.port, tt.method, tt.path, "x")
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%s %s from port %s: %d %s, want %d with %s", tt.method, tt.path, tt.port, w.Code, w.Body, tt.status, tt.want)
+		}
+	}
+	if err := c.MapGuest("127.0.0.9", id); err != nil {
+		t.Fatal(err)
+	}
+	if w := c.asGuest("127.0.0.9:22", "GET", "/user_data/cloud-init", ""); w.Body.String() != "#x" {
+		t.Errorf("from a mapped address: %d %s", w.Code, w.Body)
+	}
+	c.mustDirect(t, http.StatusOK, "DELETE", metalPath+"/servers/"+id, "")
+	if w := c.asGuest(at+":22", "GET", "/conf", ""); w.Code != http.StatusMisdirectedRequest {
+		t.Errorf("of a server that is gone: %d", w.Code)
 	}
 }

@@ -2,6 +2,7 @@ package fakecloud
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 // metalServer is a dedicated server, from its order to its return.
 type metalServer struct {
 	object
+	guestAddr   netip.Addr // where the metadata service knows its guest
 	description string
 	offer       metalOffer
 	status      string
@@ -174,11 +176,16 @@ func (c *Cloud) createMetal(q *request) (*response, error) {
 		object: c.inv.newObject(in.Name, q.zone, project, in.Tags), description: in.Description, offer: offer,
 		status: "ordered", bootType: "normal", ping: "ping_status_unknown", protected: in.Protected, userData: in.UserData, install: install,
 	}
-	c.inv.metal[s.id] = s
-	c.inv.zone(q.zone).metal.add(s)
+	c.addMetal(s)
 	body := metalView(s) // "ordered" is answered even when nothing takes time
 	c.deliver(s, q.outcome)
 	return ok(body)
+}
+
+func (c *Cloud) addMetal(s *metalServer) {
+	c.inv.metal[s.id] = s
+	c.inv.zone(s.zone).metal.add(s)
+	s.guestAddr = c.guests.assign(s)
 }
 
 func (c *Cloud) getMetal(q *request) (*response, error) {

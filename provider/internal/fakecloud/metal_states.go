@@ -81,7 +81,7 @@ func (c *Cloud) bootMetal(s *metalServer) {
 	g := Guest{
 		ServerID: s.id, Name: s.name, Hostname: s.install.hostname, Zone: s.zone, CommercialType: s.offer.name, Arch: "x86_64",
 		Image: s.install.os.name + " " + s.install.os.version, Project: s.project, Organization: DefaultOrganizationID,
-		Tags: slices.Clone(s.tags), Boot: s.boots,
+		Tags: slices.Clone(s.tags), Boot: s.boots, MetadataSource: s.guestAddr.String(),
 	}
 	if s.userData != nil {
 		g.UserData = bytes.Clone(*s.userData)
@@ -103,6 +103,7 @@ func (c *Cloud) removeMetal(s *metalServer) {
 	if s.ip != nil {
 		c.release(s.ip)
 	}
+	c.guests.forget(s, s.guestAddr)
 	delete(c.inv.metal, s.id)
 	c.inv.zone(s.zone).metal.remove(s)
 	if c.hosts != nil {
@@ -124,6 +125,8 @@ type MetalInfo struct {
 	Created       time.Time `json:"created"`
 	Boots         int       `json:"boots"`
 	Hostname      string    `json:"hostname"` // of the install
+	// MetadataSource is the address of its guest, see MapGuest.
+	MetadataSource string `json:"metadata_source"`
 	// UserData is what the API holds now, FirstBoot what the guest saw at the
 	// first boot after its last install. Both may hold secrets, so the /debug pages
 	// leave them out.
@@ -139,7 +142,7 @@ func (c *Cloud) Metal() []MetalInfo {
 	for _, s := range bySerial(c.inv.metal) {
 		info := MetalInfo{
 			ID: s.id, Name: s.name, Zone: s.zone, Project: s.project, Offer: s.offer.name, Status: s.status,
-			Tags: s.tags, Created: s.created, Boots: s.boots, FirstBoot: s.atFirst,
+			Tags: s.tags, Created: s.created, Boots: s.boots, FirstBoot: s.atFirst, MetadataSource: s.guestAddr.String(),
 		}
 		if s.userData != nil {
 			info.UserData = bytes.Clone(*s.userData)

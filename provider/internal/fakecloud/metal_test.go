@@ -87,7 +87,7 @@ func TestMetalTimeline(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("timeline (-want +got):\n%s", diff)
 		}
-		if told := hosts.take(); fmt.Sprint(told) != "[boot m at  halt boot m at  halt boot m at  halt gone]" {
+		if told := hosts.take(); fmt.Sprint(told) != "[boot m at 127.64.0.1 halt boot m at 127.64.0.1 halt boot m at 127.64.0.1 halt gone]" {
 			t.Errorf("hosts were told %q", told)
 		}
 		if len(c.addresses.used) != 0 {

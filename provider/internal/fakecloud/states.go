@@ -273,7 +273,7 @@ func (c *Cloud) removeServer(s *server, terminated bool) {
 	if s.dynamic != nil {
 		c.release(s.dynamic)
 	}
-	c.guests.forget(s)
+	c.guests.forget(s, s.guestAddr)
 	delete(s.group.servers, s.id)
 	delete(c.inv.servers, s.id)
 	c.inv.zone(s.zone).servers.remove(s)
