@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"bufio"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/command"
+	"bigfleet-providers/shared/token"
 )
 
 // TestHTTP2IsNotOffered: a client that speaks nothing else is refused in the
@@ -115,4 +117,68 @@ func TestUnprovenConnectionsGiveWay(t *testing.T) {
 	if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 401") {
 		t.Errorf("without a token: %q", got)
 	}
+}
+
+// TestConnectionOutlivesParkedPolls: what a parked poll's connection is taken out
+// of, it is put back into.
+func TestConnectionOutlivesParkedPolls(t *testing.T) {
+	l := newLive(t)
+	conn, err := tls.Dial("tcp", l.addr, &tls.Config{RootCAs: l.pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(conn)
+	send := func(method, path, query, body string) *http.Response {
+		t.Helper()
+		r := l.request(method, "m-1", path, query, strings.NewReader(body))
+		r.Header.Set("Content-Type", command.MediaType)
+		if err := r.Write(conn); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	for _, c := range []struct {
+		method, path, query, body string
+		want                      int
+	}{
+		{"GET", command.PathCommand, "&wait=1", "", 204},
+		{"GET", command.PathCommand, "&wait=1", "", 204},
+		{"POST", command.PathAck, "", ackBody(t, okAck("op-1")), 409},
+		{"GET", command.PathCommand, "", "", 204},
+		{"GET", command.PathCommand, "&wait=1", "", 204},
+		{"GET", "/else", "", "", 404},
+	} {
+		resp := send(c.method, c.path, c.query, c.body)
+		if resp.StatusCode != c.want || resp.Header.Get("Date") == "" || resp.Header.Get("Cache-Control") != "no-store" || resp.Close {
+			t.Errorf("%s %s%s: %d, %v, want %d", c.method, c.path, c.query, resp.StatusCode, resp.Header, c.want)
+		}
+	}
+	// Whoever sends on while its poll is parked has its answer, and the end.
+	fmt.Fprintf(conn, "GET %s?machine_id=m-1&wait=30 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", command.PathCommand, token.Derive(l.secret, "m-1"))
+	eventually(t, "the parked poll", func() bool { return l.count(telemetry.MetricChannelParked.Name) == 1 })
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\n")
+	rest, err := io.ReadAll(in)
+	if got := string(rest); err != nil || strings.Count(got, "HTTP/1.1 ") != 1 || !strings.HasPrefix(got, "HTTP/1.1 204") || !strings.Contains(got, "Connection: close") {
+		t.Errorf("%q, %v", got, err)
+	}
+	// A host that hangs up gives its parked poll back at once.
+	gone, err := tls.Dial("tcp", l.addr, &tls.Config{RootCAs: l.pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(gone, "GET %s?machine_id=m-2&wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", command.PathCommand, token.Derive(l.secret, "m-2"))
+	eventually(t, "the parked poll", func() bool { return l.count(telemetry.MetricChannelParked.Name) == 1 })
+	gone.Close()
+	eventually(t, "the end of it", func() bool { return l.count(telemetry.MetricChannelParked.Name) == 0 })
 }
