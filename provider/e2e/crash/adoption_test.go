@@ -1,12 +1,12 @@
 package crash
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -79,8 +79,11 @@ func TestMetalByHand(t *testing.T) {
 	first, second, stranger := f.byHand(scaleway.OwnerTag(providerName)), f.byHand(scaleway.OwnerTag(providerName)), f.byHand()
 	offer := func(servers ...string) {
 		t.Helper()
-		content := fmt.Sprintf(`[{"commercial_type": %q, "zone": "fr-par-1", "servers": ["%s"]}]`, metalType, strings.Join(servers, `", "`))
-		if err := os.WriteFile(offerings, []byte(content), 0o600); err != nil {
+		content, err := json.Marshal([]map[string]any{{"commercial_type": metalType, "zone": "fr-par-1", "servers": servers}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(offerings, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -73,6 +73,7 @@ func (f *fleet) made(want int) (failures int) {
 				_, _ = f.call(create, m.GetId())
 			case failed:
 				seen[m.GetId()] = true
+			default: // under way
 			}
 		}
 		if idles != want {

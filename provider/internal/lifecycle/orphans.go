@@ -174,15 +174,14 @@ func (e *Engine) oldStrays(p *pass) []orphan {
 // removeOrphan keeps nothing: a pass that finds the orphan again starts again.
 func (e *Engine) removeOrphan(ctx context.Context, o orphan) {
 	log := e.o.Log.With(telemetry.KeyKind, o.kind, telemetry.KeyInstance, o.ref, telemetry.KeyMachine, o.machine)
-	doing, done := "removing what no machine claims", "what no machine claims was removed"
 	if e.o.Keeper != nil {
-		doing, done = "a server that no machine claims becomes a spare", "a server that no machine claims is a spare"
+		log = log.With(telemetry.KeyReason, "it is kept as a spare")
 	}
-	log.Warn(doing)
+	log.Warn("removing what no machine claims")
 	switch err := o.remove(ctx); {
 	case err == nil:
 		e.o.Observer.Orphan(o.kind, removalDone)
-		log.Info(done)
+		log.Info("what no machine claims was removed")
 	case ctx.Err() == nil:
 		e.o.Observer.Orphan(o.kind, removalFailed)
 		log.Warn("what no machine claims could not be removed; the next pass tries again", telemetry.KeyError, err.Error())
