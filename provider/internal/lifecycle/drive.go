@@ -328,6 +328,9 @@ func (e *Engine) commitProgress(t *task, p machine.Progress) error {
 			return cur, machine.Unchanged, nil
 		}
 		if e.o.Keeper != nil && cur.Op.Kind == machine.Create && cur.Op.Step != p.Step {
+			if p.Step == stepContact {
+				next.Lock = nil // an install that was repeated makes another host of the same server
+			}
 			return next, machine.Visible, nil // List shows how far a dedicated server has got
 		}
 		return next, machine.Private, nil

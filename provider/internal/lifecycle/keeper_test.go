@@ -64,6 +64,27 @@ func TestFailureSaysWhatIsKept(t *testing.T) {
 	}
 }
 
+// An install may be repeated in one Create: the host that the first one made may
+// have called, and must not keep the next one's token from it.
+func TestRepeatedInstallIsAnotherHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, kept)
+		synctest.Wait()
+		r.cloud.script("boot", cloud.Again(time.Minute, "the install is repeated"))
+		r.must(machine.Create)
+		time.Sleep(10 * time.Second)
+		if _, err := r.store.Do(t.Context(), "m1", machine.LockHost("first install")); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.record("m1").LockedTo(); got != "first install" {
+			t.Fatalf("tied to %q: the test proves nothing", got)
+		}
+		if rec := r.settle(machine.Idle); rec.LockedTo() != "" {
+			t.Errorf("the token is tied to %q, which was installed over", rec.LockedTo())
+		}
+	})
+}
+
 // While a slot's order is in doubt, nobody fills the slot.
 func TestSlotInDoubtWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
