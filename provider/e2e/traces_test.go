@@ -166,7 +166,8 @@ func TestTracesOverRestart(t *testing.T) {
 	if root.GetName() != "Configure" || root.GetStartTimeUnixNano() >= root.GetEndTimeUnixNano() {
 		t.Errorf("the first span is %v", root)
 	}
-	for _, want := range []string{"accepted", "deliver ok", "deliver/hook ok", "tag ok"} {
+	// Of the killed process only what it had sent is there.
+	for _, want := range []string{"deliver ok", "deliver/hook ok", "tag ok"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("the Configure's trace has %q, and no %q", names, want)
 		}
