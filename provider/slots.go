@@ -49,20 +49,25 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 	defer cancel()
 	types, err := s.catalog.Types(reading)
 	seed := s.engine.Seed
+	result := resultOK
 	if err != nil {
 		err = fmt.Errorf("read the cloud's types and prices: %w", err)
 		if !start || ctx.Err() != nil {
+			s.metrics.pricesRead(resultFailed)
 			return err
 		}
+		result = resultRecorded
 		s.log.Error("types and prices come from the record in this program until the next refresh; slots that exist stay as they are", telemetry.KeyError, err.Error())
 		if types, err = s.catalog.Recorded(); err != nil {
 			return err
 		}
-		if len(types) == 0 {
-			return nil // there is no record of this substrate
+		if len(types) == 0 { // there is no record of this substrate
+			s.metrics.pricesRead(result)
+			return nil
 		}
 		seed = s.engine.SeedMissing
 	}
+	s.metrics.pricesRead(result)
 	slots, problems := offering.Slots(s.cfg.Provider, offerings, types, s.cfg.EURUSD, func(o offering.Offering) error {
 		if s.fitter == nil {
 			return nil
