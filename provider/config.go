@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"bigfleet-providers/provider/internal/fakecloud/host"
 )
 
 // The values of --substrate.
@@ -160,86 +158,6 @@ func (c *Config) metalDefaults() {
 	if !c.set["poll-interval"] {
 		c.PollInterval = metalPoll
 	}
-}
-
-// flags declares every flag with its default.
-func (c *Config) flags() *pflag.FlagSet {
-	f := pflag.NewFlagSet("scaleway", pflag.ContinueOnError)
-	f.SortFlags = false
-	f.StringVar(&c.Addr, "addr", ":9000", "`address` of the gRPC port: CapacityProvider, health and reflection")
-	f.StringVar(&c.Provider, "provider", "scaleway", "this provider's `name`: in HostRef, in machine ids and in the owner tag of its servers; one per process and project")
-	f.StringVar(&c.Zone, "zone", "", "Scaleway `zone` this process serves (env SCW_DEFAULT_ZONE; default "+defaultZone+")")
-	f.StringVar(&c.Substrate, "substrate", SubstrateInstances, "what to sell: `instances` or elastic-metal")
-	f.StringVar(&c.Backend, "scaleway-backend", backendAuto, "scaleway, fake or `auto`: auto is scaleway and needs credentials; it never becomes fake by itself")
-	f.BoolVar(&c.UseFake, "use-fake-backend", false, "run a fake Scaleway inside this process, on loopback: for trials and tests, makes no real server")
-	f.StringVar(&c.Offerings, "offerings", "", "`file` with the offerings (JSON array); without it a built-in mix shares --seed-count")
-	f.IntVar(&c.SeedCount, "seed-count", 16, "`number` of slots that the built-in offerings share")
-	f.StringVar(&c.State, "state", "", "state `file`; without it everything is forgotten at exit, which only suits trials")
-	f.StringVar(&c.AdminSocket, "admin-socket", "", "`path` of a Unix socket on which root and this process's user can fetch a copy of the state file; empty turns it off")
-
-	f.StringVar(&c.AccessKey, "access-key", "", "Scaleway access `key` (env SCW_ACCESS_KEY, SCW_ACCESS_KEY_FILE)")
-	f.StringVar(&c.SecretKey, "secret-key", "", "Scaleway secret `key`; better not on the command line, where others see it (env SCW_SECRET_KEY, SCW_SECRET_KEY_FILE)")
-	f.StringVar(&c.ProjectID, "project-id", "", "Scaleway project `id` (env SCW_DEFAULT_PROJECT_ID)")
-	f.StringVar(&c.APIURL, "api-url", "", "base `URL` of the Scaleway API (env SCW_API_URL; default: the public API)")
-	f.StringVar(&c.Image, "image", "ubuntu_jammy", "`image` of new servers: a marketplace label or a UUID; of elastic-metal a system's name and version, or id (default "+defaultSystem+")")
-	f.StringVar(&c.SSHKeys, "ssh-keys", "", "`ids` of IAM SSH keys, comma-separated, that installs of elastic-metal put on servers (default: all of the project)")
-	f.BoolVar(&c.NoPublicIP, "no-public-ip", false, "ask for servers without a public IPv4; their first boot is minutes slower")
-	f.StringVar(&c.BaseUserData, "base-user-data", "", "`file` with your own cloud-init user data, merged with ours")
-
-	f.StringVar(&c.Bootstrap.Addr, "bootstrap-addr", ":9443", "`address` of the bootstrap channel (HTTPS) that agents dial")
-	f.StringVar(&c.Bootstrap.Endpoint, "bootstrap-endpoint", "", "https `URL` under which agents reach the channel; the certificate must match it")
-	f.StringVar(&c.Bootstrap.TLSCert, "bootstrap-tls-cert", "", "PEM `file`: the channel's certificate")
-	f.StringVar(&c.Bootstrap.TLSKey, "bootstrap-tls-key", "", "PEM `file`: its key")
-	f.StringVar(&c.Bootstrap.CA, "bootstrap-ca", "", "PEM `file`: the CA that agents pin (default: the channel's certificate)")
-	f.StringVar(&c.Bootstrap.Secret, "bootstrap-secret", "", "`secret` from which each machine's token is derived, 32 bytes or more (env BIGFLEET_BOOTSTRAP_SECRET, BIGFLEET_BOOTSTRAP_SECRET_FILE)")
-	f.StringVar(&c.Bootstrap.SecretPrevious, "bootstrap-secret-previous", "", "the `secret` before, whose tokens and sealed blobs still work while machines move to the new one (env BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS, BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS_FILE)")
-	f.BoolVar(&c.Bootstrap.AllowRandomSecret, "allow-random-secret", false, "start without a bootstrap secret and make one up; all tokens die with the process")
-	f.StringVar(&c.Bootstrap.AgentInstall, "agent-install", "channel", "how new servers get the agent: `channel`, apt or image")
-	f.StringVar(&c.Bootstrap.AgentPackages, "agent-packages", "", "`folder` with bigfleet-agent_*_ARCH.deb, served to new servers (--agent-install=channel)")
-	f.StringVar(&c.Bootstrap.APTURI, "agent-apt-uri", "", "`URL` of the APT repository (--agent-install=apt)")
-	f.StringVar(&c.Bootstrap.APTSuite, "agent-apt-suite", "stable", "`suite` of the APT repository")
-	f.StringVar(&c.Bootstrap.APTComponent, "agent-apt-component", "main", "`component` of the APT repository")
-	f.StringVar(&c.Bootstrap.APTKey, "agent-apt-key", "", "`file` with the repository's public key, ASCII-armoured")
-
-	f.StringVar(&c.TLS.Cert, "tls-cert", "", "PEM `file`: the gRPC port's certificate; none means plaintext")
-	f.StringVar(&c.TLS.Key, "tls-key", "", "PEM `file`: its key")
-	f.StringVar(&c.TLS.CA, "tls-ca", "", "PEM `file`: client certificates must chain to it (mTLS)")
-	f.BoolVar(&c.TLSReload, "tls-reload", false, "follow replaced certificate files of the gRPC port and the bootstrap channel; what does not fit together is not taken")
-	f.BoolVar(&c.RequireShardIdentity, "require-shard-identity", false, "refuse client certificates without a bigfleet:// identity")
-	f.BoolVar(&c.RequireFence, "require-fence", false, "refuse mutating calls without a fencing token")
-	f.BoolVar(&c.Reflection, "reflection", true, "serve gRPC reflection")
-	f.StringVar(&c.MetricsAddr, "metrics-addr", ":9090", "`address` of /metrics, /healthz and /readyz; empty turns it off")
-
-	f.DurationVar(&c.PollInterval, "poll-interval", 5*time.Second, "how often a server is read while something is awaited of it (default of elastic-metal: "+metalPoll.String()+")")
-	f.DurationVar(&c.SettleWindow, "settle-window", 150*time.Second, "how long after an order without an answer its server may still turn up; a shorter one risks a second server")
-
-	f.Float64Var(&c.APIRate, "api-rate", 10, "`number` of API calls a second that this process may send in the long run; the fake backend is limited only if this is given")
-	f.IntVar(&c.APIBurst, "api-burst", 20, "`number` of API calls it may send at once after a quiet time")
-
-	f.Float64Var(&c.EURUSD, "eur-usd", 1.10, "`dollars` a euro: prices are listed in USD")
-	f.DurationVar(&c.PriceRefresh, "price-refresh", 6*time.Hour, "how often types and prices are read again")
-	f.DurationVar(&c.ReconcileInterval, "reconcile-interval", 2*time.Minute, "how often the cloud's inventory is compared with the state")
-	f.BoolVar(&c.ReconcileDryRun, "reconcile-dry-run", false, "let reconcile log what it would remove, and remove nothing")
-	f.IntVar(&c.RemovalCap, "removal-cap", 5, "`number` of servers, volumes and addresses that no machine claims above which a reconcile pass removes none of them")
-	f.DurationVar(&c.TypePause, "type-pause", 30*time.Second, "how long a type is not ordered after Scaleway refused it for want of stock or quota; doubles with each refusal in a row")
-	f.DurationVar(&c.TypePauseMax, "type-pause-max", 15*time.Minute, "the longest such pause")
-	f.IntVar(&c.MaxParallelCreates, "max-parallel-creates", 256, "`number` of Creates under way at a time, from the order to the agent's first contact; later ones wait, and their deadline runs")
-	f.DurationVar(&c.CreateTimeout, "create-timeout", 30*time.Minute, "deadline of a Create, up to the agent's first contact (default of elastic-metal: "+metalCreateTimeout.String()+")")
-	f.DurationVar(&c.ConfigureTimeout, "configure-timeout", 15*time.Minute, "deadline of a Configure")
-	f.DurationVar(&c.DrainTimeout, "drain-timeout", 15*time.Minute, "deadline of a Drain, on top of its grace period")
-	f.DurationVar(&c.DeleteTimeout, "delete-timeout", 20*time.Minute, "deadline of a Delete")
-	f.DurationVar(&c.FailedRetention, "failed-retention", 24*time.Hour, "how long the host of a machine that failed while bound is kept")
-	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 10*time.Second, "how long calls in flight may take at shutdown")
-
-	f.StringVar(&c.FakeHosts, "fake-hosts", string(host.InProc), "what the fake backend boots: `inproc`, process or none (then no Create completes)")
-	f.Float64Var(&c.FakeScale, "fake-scale", 0.01, "`factor` on the real API's delays in the fake backend")
-	f.StringVar(&c.FakeAgent, "fake-agent", "", "`path` of bigfleet-agent for --fake-hosts=process (default: beside this program)")
-
-	f.StringVar(&c.LogFormat, "log-format", "text", "`text` or json")
-	f.StringVar(&c.LogLevel, "log-level", "info", "debug, `info`, warn or error")
-
-	f.BoolVar(&c.Live, "live", false, "with check-config: also ask Scaleway, with calls that only read, whether account and offerings are usable")
-	return f
 }
 
 // Load reads the flags, then the environment for what the flags left out. It

@@ -123,10 +123,10 @@ Usage:
 Try it without an account:
   scaleway --use-fake-backend --provider=trial
 
-Flags (env: the variable that is read when the flag is not given; with _FILE
-behind its name, the file that holds the value):
+env: the variable that is read when the flag is not given; with _FILE behind its
+name, the file that holds the value.
 `)
-	fmt.Fprint(w, (&Config{}).flags().FlagUsagesWrapped(100))
+	fmt.Fprint(w, flagHelp())
 }
 
 // indent puts every line of an error on a line of its own.
