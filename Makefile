@@ -40,6 +40,14 @@ test: setup ## run all tests with the race detector; none from the cache, which 
 e2e-host: ## tests on Debian guests that boot in containers, 10 minutes; needs root; RUN=regexp chooses some
 	@.ci/e2e-host '$(or $(RUN),.)'
 
+.PHONY: e2e-node
+e2e-node: ## tests with real Kubernetes nodes in such guests, 3 minutes; needs root and make kube; RUN=regexp chooses some
+	@.ci/e2e-node '$(or $(RUN),.)'
+
+.PHONY: kube
+kube: ## build the Kubernetes of make e2e-node; once, takes 12 minutes
+	@.ci/kube/build
+
 .PHONY: debian-root
 debian-root: ## print the folder of the Debian that guests boot from; made where missing, as root
 	@.ci/debian-root
@@ -118,6 +126,7 @@ fmt: ## format the Go code
 generate: tools ## generate the Go code of the .proto files, alert rules, dashboard and lists in the docs
 	cd proto && PATH="$(TOOLS):$$PATH" buf generate
 	go run ./provider/internal/monitoring/generate
+	go test ./provider -run '^TestEveryFlagIsDocumented$$' -update
 
 .PHONY: setup
 setup: ## install what the tests need from Debian, where it is missing

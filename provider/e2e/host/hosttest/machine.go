@@ -17,7 +17,9 @@ const CreateTime = 3 * time.Minute
 
 // Machine is a machine of a provider, and the guest behind it.
 type Machine struct {
-	ID string
+	ID      string
+	Cluster string // the id that Configure gives
+	Grace   int64  // of Drain, in seconds
 
 	provider *Provider
 	server   string
@@ -46,7 +48,7 @@ func (p *Provider) Machines(t *testing.T, n int) []*Machine {
 	}
 	var out []*Machine
 	for _, m := range l.GetMachines()[:n] {
-		out = append(out, &Machine{ID: m.GetId(), provider: p})
+		out = append(out, &Machine{ID: m.GetId(), Cluster: "c1", Grace: 5, provider: p})
 	}
 	return out
 }
@@ -64,9 +66,9 @@ func (m *Machine) Ask(t *testing.T, call Call, blob string) string {
 	case Create:
 		ack, err = p.Create(ctx, &pb.CreateRequest{MachineId: m.ID, ShardId: "s", ShardEpoch: 1, SequenceNumber: p.sequence})
 	case Configure:
-		ack, err = p.Configure(ctx, &pb.ConfigureRequest{MachineId: m.ID, ClusterId: "c1", BootstrapBlob: []byte(blob), ShardId: "s", ShardEpoch: 1, SequenceNumber: p.sequence})
+		ack, err = p.Configure(ctx, &pb.ConfigureRequest{MachineId: m.ID, ClusterId: m.Cluster, BootstrapBlob: []byte(blob), ShardId: "s", ShardEpoch: 1, SequenceNumber: p.sequence})
 	case Drain:
-		ack, err = p.Drain(ctx, &pb.DrainRequest{MachineId: m.ID, GracePeriodSeconds: 5, ShardId: "s", ShardEpoch: 1, SequenceNumber: p.sequence})
+		ack, err = p.Drain(ctx, &pb.DrainRequest{MachineId: m.ID, GracePeriodSeconds: m.Grace, ShardId: "s", ShardEpoch: 1, SequenceNumber: p.sequence})
 	case Delete:
 		ack, err = p.Delete(ctx, &pb.DeleteRequest{MachineId: m.ID, ShardId: "s", ShardEpoch: 1, SequenceNumber: p.sequence})
 	default:

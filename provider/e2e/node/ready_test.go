@@ -1,0 +1,64 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/e2e/host/hosttest"
+	"bigfleet-providers/provider/internal/lifecycle"
+)
+
+// TestReadyHeldBack: nodes whose image brings no CNI configuration register and
+// are not Ready. So long the machine is CONFIGURING: until the cluster brings
+// it, or until the deadline.
+func TestReadyHeldBack(t *testing.T) {
+	w := newWorld(t, nil)
+	lap := hosttest.Laps(t)
+	c := startCluster(t, w, "only", 0)
+	lap("control plane")
+	const patience = 45 * time.Second
+	machines := newProvider(t, w, "--configure-timeout="+patience.String()).Machines(t, 2)
+	late, never := machines[0], machines[1]
+	late.Ask(t, hosttest.Create, "")
+	never.Do(t, hosttest.Create, "")
+	late.Await(t, pb.MachineState_MACHINE_STATE_IDLE, hosttest.CreateTime)
+	lap("Create, twice")
+
+	blob := c.joinBlob(t)
+	late.Ask(t, hosttest.Configure, blob)
+	never.Ask(t, hosttest.Configure, blob)
+	asked := time.Now()
+	for _, m := range machines {
+		hosttest.Await(t, patience, "the node of "+m.ID+" is registered", func() bool {
+			return c.node(t, lifecycle.NodeName(m.ID)).ready().Status == "False"
+		})
+	}
+	lap("both registered")
+	// Longer than the hook waits between two looks.
+	for until := time.Now().Add(8 * time.Second); time.Now().Before(until); time.Sleep(200 * time.Millisecond) {
+		for _, m := range machines {
+			if state := m.Get(t).GetState(); state != pb.MachineState_MACHINE_STATE_CONFIGURING {
+				t.Fatalf("with a node that is not Ready the machine is %s", state)
+			}
+		}
+	}
+	late.Guest(t).Run(t, "cat >"+networkFile+" <<'END'\n"+network+"END")
+	late.Await(t, pb.MachineState_MACHINE_STATE_CONFIGURED, patience)
+	if ready := c.node(t, lifecycle.NodeName(late.ID)).ready(); ready.Status != "True" {
+		t.Errorf("the machine is CONFIGURED and its node %+v", ready)
+	}
+	lap("one is Ready")
+
+	failed := never.Await(t, pb.MachineState_MACHINE_STATE_FAILED, patience+30*time.Second)
+	lap("the other FAILED")
+	if took := time.Since(asked); took < patience-10*time.Second {
+		t.Errorf("FAILED after %s of %s", took, patience)
+	}
+	for _, want := range []string{"Ready is False", "KubeletNotReady", "cni plugin not initialized"} {
+		if !strings.Contains(failed.GetLastError(), want) {
+			t.Errorf("last_error is %q, want %q in it", failed.GetLastError(), want)
+		}
+	}
+}
