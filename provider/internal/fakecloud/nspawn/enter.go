@@ -48,7 +48,9 @@ func (r *running) awaitLeader(ctx context.Context) (int, error) {
 	}
 }
 
-func findLeader(parent int) int {
+// findLeader looks for the guest's PID 1: a grandchild of the process, two PID
+// namespaces below ours.
+func findLeader(spawn int) int {
 	files, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
 		return 0
@@ -58,8 +60,12 @@ func findLeader(parent int) int {
 		if err != nil {
 			continue // it has ended
 		}
-		ppid, namespaced := field(status, "PPid:"), strings.Fields(field(status, "NSpid:"))
-		if ppid != strconv.Itoa(parent) || len(namespaced) < 2 || namespaced[len(namespaced)-1] != "1" {
+		namespaced := strings.Fields(field(status, "NSpid:"))
+		if len(namespaced) < 3 || namespaced[len(namespaced)-1] != "1" {
+			continue
+		}
+		parent, err := os.ReadFile(filepath.Join("/proc", field(status, "PPid:"), "status"))
+		if err != nil || field(parent, "PPid:") != strconv.Itoa(spawn) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {

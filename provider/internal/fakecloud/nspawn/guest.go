@@ -68,7 +68,7 @@ type Guest struct {
 	running *running   // nil when off
 }
 
-// running is one run of systemd-nspawn.
+// running is one run of systemd-nspawn, by spawn.sh.
 type running struct {
 	cmd    *exec.Cmd
 	leader int           // the guest's PID 1, as this machine numbers it
@@ -151,7 +151,9 @@ func (g *Guest) start(ctx context.Context) error {
 	r.cmd.Stdout, r.cmd.Stderr = console, console
 	// Nothing of a guest outlives the program: neither its processes nor, with
 	// their namespace, its mounts.
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Unshareflags: syscall.CLONE_NEWNS}
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS,
+	}
 	if err := r.launch(); err != nil {
 		return err
 	}
