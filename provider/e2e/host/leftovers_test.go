@@ -32,6 +32,9 @@ func TestLeftovers(t *testing.T) {
 		t.Errorf("a bridge, a namespace and cgroups are named %s: %q", first.network, left)
 	}
 	pid := regexp.MustCompile(`msg="the guest boots".*pid=(\d+)`).FindStringSubmatch(first.log.String())[1]
+	hosttest.Await(t, time.Minute, "the guest is up", func() bool {
+		return exec.CommandContext(t.Context(), "nsenter", "--target", pid, "--all", "systemctl", "is-active", "--quiet", "multi-user.target").Run() == nil
+	})
 	first.end(t)
 	hosttest.Await(t, 10*time.Second, "the guest is gone", func() bool {
 		_, err := os.Stat("/proc/" + pid)
