@@ -60,6 +60,8 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 `,
 	"/etc/default/kubelet": "KUBELET_EXTRA_ARGS=--node-labels=example.org/rack=r7\n",
 
+	"/etc/resolv.conf": "# nobody resolves names here; kubelets want the file\n",
+
 	"/etc/sysctl.d/90-kubernetes.conf": "net.ipv4.ip_forward = 1\n",
 	// The container may not raise anybody's OOM score, which containerd would do.
 	"/etc/containerd/config.toml": `version = 2
@@ -76,13 +78,15 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 `,
 
 	// What a kubelet and containerd need and a container lacks: cgroups of version
-	// 1 to write to, the values of three settings of the kernel, which stay
-	// read-only, and the kernel's log.
+	// 1 and settings of its own network to write to, the values of three settings
+	// of the kernel, which stay read-only, and the kernel's log.
 	"/usr/local/sbin/be-a-machine": `#!/bin/sh
 set -eu
 for group in /sys/fs/cgroup/*; do
   if [ ! -L "$group" ] && mountpoint -q "$group"; then mount -o remount,rw,bind "$group"; fi
 done
+mount --bind /proc/sys/net /proc/sys/net
+mount -o remount,rw,bind /proc/sys/net
 mkdir -p /run/be-a-machine
 for setting in vm/overcommit_memory=1 kernel/panic=10 kernel/panic_on_oops=1; do
   name=${setting%=*}

@@ -23,12 +23,12 @@ const (
 // require skips the test, and says why, where there can be no nodes.
 func require(t *testing.T) {
 	t.Helper()
-	hosttest.Require(t)
 	for _, name := range []string{kubernetesVariable, layerVariable} {
 		if os.Getenv(name) == "" {
 			t.Skipf("%s is not set: make e2e-node runs this test", name)
 		}
 	}
+	hosttest.Require(t)
 }
 
 // program is the path of one of Kubernetes' programs.

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"bigfleet-providers/provider/e2e/host/hosttest"
 )
@@ -57,9 +59,23 @@ func (c *cluster) check(t *testing.T) {
 	}
 }
 
+// explain logs what a cluster knows.
+func (c *cluster) explain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, what := range []string{"nodes,pods", "events"} {
+		cmd := exec.CommandContext(ctx, program("kubectl"), "--kubeconfig", c.kubeconfig(), "get", what, "--output=wide")
+		out, err := cmd.CombinedOutput()
+		t.Logf("cluster %s, %s (%v):\n%s", c.name, what, err, hosttest.Tail(string(out), 30))
+	}
+}
+
 // stop ends all programs. The API server would wait for the watches of kubelets,
 // and nothing is kept.
 func (c *cluster) stop(t *testing.T) {
+	if t.Failed() {
+		c.explain(t)
+	}
 	for _, p := range c.programs {
 		_ = p.cmd.Process.Kill() // it may have ended by itself
 		<-p.done
