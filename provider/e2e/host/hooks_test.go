@@ -67,6 +67,7 @@ func TestHooks(t *testing.T) {
 	g := m.Guest(t)
 	g.AwaitBooted(t)
 
+	whole := t
 	// begin starts a Configure with a hook that waits.
 	begin := func(t *testing.T, blob string) {
 		t.Helper()
@@ -112,7 +113,7 @@ func TestHooks(t *testing.T) {
 		p.Stop(t)
 		g.Reboot(t)
 		g.AwaitTrue(t, time.Minute, "systemctl is-active --quiet "+unit+" && journalctl -b -u "+unit+" | grep -q 'connection refused'")
-		p.Start(t)
+		p.Start(whole) // later subtests need it, too
 		begin(t, gated(""))
 		finish(t, "start 1\nend 1")
 		if n := g.Run(t, "systemctl show -P NRestarts "+unit); n != "0" {
