@@ -3,59 +3,19 @@ package deploy
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"bigfleet-providers/provider/e2e/docs/page"
 )
 
 const docs = "../../../docs"
-
-// block is a piece of a page that is marked as tested: a file to write, or
-// commands to run.
-type block struct {
-	file string // "" for commands
-	text string
-	live bool // commands that need a provider to talk to
-}
-
-var (
-	marked = regexp.MustCompile("(?s)\n( *)<!-- tested( with a provider)?(?:: ([a-z.-]+))? -->\n *```[a-z]+\n(.*?\n) *```\n")
-	fenced = regexp.MustCompile("(?s)\n( *)```sh\n(.*?\n) *```\n")
-)
-
-// testedBlocks are those of a page, in order. Whatever is not marked has to say
-// what it needs that a test has not.
-func testedBlocks(t *testing.T, page string) []block {
-	t.Helper()
-	text := read(t, filepath.Join(docs, page))
-	var blocks []block
-	for _, m := range marked.FindAllStringSubmatch(text, -1) {
-		blocks = append(blocks, block{m[3], outdent(m[4], m[1]), m[2] != ""})
-	}
-	for _, m := range fenced.FindAllStringSubmatch(text, -1) {
-		commands := outdent(m[2], m[1])
-		run := slices.ContainsFunc(blocks, func(b block) bool { return b.text == commands })
-		if !run && !strings.HasPrefix(commands, "# ") {
-			t.Errorf("%s: neither tested, nor does its first line say why not:\n%s", page, commands)
-		}
-	}
-	if len(blocks) == 0 {
-		t.Errorf("%s: nothing is tested", page)
-	}
-	return blocks
-}
-
-func outdent(text, by string) string {
-	return strings.ReplaceAll("\n"+text, "\n"+by, "\n")[1:]
-}
 
 // TestDocumentedCommands follows docs/credentials.md and docs/deploy.md on a real
 // API server.
@@ -85,22 +45,28 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	follow := func(page string, after func(b block, printed string)) {
-		for _, b := range testedBlocks(t, page) {
-			if b.live {
+	follow := func(name string, after func(b page.Block, printed string)) {
+		blocks, err := page.Read(filepath.Join(docs, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range blocks {
+			if b.With != "" { // provider/e2e/docs runs it
 				continue
 			}
-			if b.file != "" {
-				if err := os.WriteFile(filepath.Join(dir, b.file), []byte(b.text), 0o600); err != nil {
+			if b.Kind == page.File {
+				if err := os.WriteFile(filepath.Join(dir, b.Name), []byte(b.Text), 0o600); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if b.Kind != page.Commands {
 				continue
 			}
-			after(b, shell(t, dir, b.text, "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.kubeconfig, "HOME="+bin))
+			after(b, shell(t, dir, b.Text, "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.kubeconfig, "HOME="+bin))
 		}
 	}
 
-	follow("credentials.md", func(block, string) {})
+	follow("credentials.md", func(page.Block, string) {})
 	for name, keys := range exampleSecrets(t) {
 		s, found := get[corev1.Secret](t, c, secretsPath+"/"+name)
 		for _, key := range keys {
@@ -114,8 +80,8 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 
 	installed := map[string]bool{}
-	follow("deploy.md", func(b block, printed string) {
-		if _, rest, ok := strings.Cut(b.text, "helm install "); ok {
+	follow("deploy.md", func(b page.Block, printed string) {
+		if _, rest, ok := strings.Cut(b.Text, "helm install "); ok {
 			name := cmp.Or(strings.Fields(rest)...)
 			_, installed[name] = get[appsv1.Deployment](t, c, deploymentsPath+"/"+name)
 			if strings.Contains(printed, "MISSING") {
@@ -147,42 +113,4 @@ func shell(t *testing.T, dir, commands string, env ...string) string {
 		t.Fatalf("%v\n%s\n%s", err, commands, out.String())
 	}
 	return out.String()
-}
-
-// TestDocumentedWalks gives machines a life and takes them back, as docs/deploy.md
-// says, with a provider on the fake backend.
-func TestDocumentedWalks(t *testing.T) {
-	bin, root := t.TempDir(), "../../.."
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./provider/cmd/scaleway", "./provider/cmd/capacityctl")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
-	run(t, filepath.Join(bin, "log"), filepath.Join(bin, "scaleway"), "--use-fake-backend", "--provider="+release, "--addr="+address, "--metrics-addr=")
-	env := []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "CAPACITYCTL_ADDR=" + address, "CAPACITYCTL_INSECURE=true"}
-	shell(t, bin, "for i in $(seq 100); do capacityctl list >/dev/null 2>&1 && exit; sleep 0.1; done; capacityctl list", env...)
-
-	var life, teardown []string
-	for _, b := range testedBlocks(t, "deploy.md") {
-		switch {
-		case b.live && strings.Contains(b.text, "machines"):
-			teardown = append(teardown, b.text)
-		case b.live:
-			life = append(life, b.text)
-		}
-	}
-	if len(life) != 1 || len(teardown) != 2 {
-		t.Fatalf("%d and %d blocks", len(life), len(teardown))
-	}
-	shell(t, bin, life[0], env...)
-	// One machine of each kind that a teardown meets.
-	shell(t, bin, `set -- $(capacityctl list | awk '/^`+release+`-/ { print $1 }')
-printf '#!/bin/sh\ntrue\n' | capacityctl walk "$1" create configure --cluster prod --blob-file -
-capacityctl walk "$2" create`, env...)
-	shell(t, bin, strings.Join(teardown, "\n"), env...)
-	left := shell(t, bin, "capacityctl list", env...)
-	if rows := strings.Count(left, release+"-"); rows == 0 || rows != strings.Count(left, "  SPECULATIVE  ") {
-		t.Errorf("after the teardown:\n%s", left)
-	}
 }
