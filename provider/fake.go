@@ -105,7 +105,7 @@ func openFakeWorld(ctx context.Context, cfg *Config, log *slog.Logger) (w *fakeW
 	}
 	w.caPEM = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.pair.Certificate[0]}))
 
-	hosts, err := w.hosts(cfg, log)
+	hosts, err := w.hosts(cfg, log) //nolint:contextcheck // what it runs has deadlines of its own
 	if err != nil {
 		return w, fmt.Errorf("fake backend: %w", err)
 	}
