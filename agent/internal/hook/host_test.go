@@ -145,7 +145,7 @@ func TestFailures(t *testing.T) {
 		{"killed by a signal", "kill -KILL $$", []string{"exit status 137"}, nil},
 		{"no line break", `head -c 200000 /dev/zero | tr '\0' x >&2; exit 1`, []string{"without line breaks"}, nil},
 		{"one long line", `echo begin >&2; head -c 60000 /dev/zero | tr '\0' x >&2; exit 1`, []string{"xxx"}, []string{"begin"}},
-		{"not text", `printf 'a\377b\033[31mc\n' >&2; exit 1`, []string{"a?b [31mc"}, nil},
+		{"not text", `printf 'a\377b\033[0;31mc\033[m\007d\n' >&2; exit 1`, []string{"a?bc d"}, nil},
 		{"interpreter missing", "exec /no/such/interpreter", []string{"/no/such/interpreter"}, nil},
 		{"secrets", `echo "token ` + secretToken + `, blob $(cat)" >&2; exit 1`, []string{"token [redacted], blob [redacted]"}, []string{secretToken, "join-secret"}},
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -95,10 +96,13 @@ func writeOutcome(job Job, text string) error {
 	return os.Rename(temp, outcomePath(job))
 }
 
+// colour is what a program writes for a terminal (ECMA-48, control sequences).
+var colour = regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)
+
 // lastLines shortens text to what an ack can carry, in one line.
 func lastLines(text string) string {
 	var lines []string
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(colour.ReplaceAllString(text, "")) {
 		line = strings.TrimSpace(strings.Map(func(c rune) rune {
 			if unicode.IsControl(c) {
 				return ' '

@@ -114,8 +114,8 @@ func newWorld(t *testing.T, files map[string]string) *hosttest.World {
 	require(t)
 	images := hosttest.TempDir(t)
 	buildImage(t, images)
-	files = maps.Clone(files)
-	maps.Copy(files, machineImage)
+	disk := maps.Clone(machineImage)
+	maps.Copy(disk, files)
 	return hosttest.NewWorld(t, hosttest.Options{
 		Layers: []string{os.Getenv(layerVariable)},
 		Prepare: func(_ fakecloud.Guest, opts *nspawn.Options) error {
@@ -132,7 +132,7 @@ func newWorld(t *testing.T, files map[string]string) *hosttest.World {
 				}
 				opts.Binds = append(opts.Binds, nspawn.Bind{Source: dir, Target: "/var/lib/" + name})
 			}
-			return hosttest.Change(opts, files, nil)
+			return hosttest.Change(opts, disk, nil)
 		},
 	})
 }

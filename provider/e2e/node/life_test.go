@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,7 @@ func TestNode(t *testing.T) {
 	lap("two control planes")
 	m := newProvider(t, w).Machine(t)
 	m.Grace = 60
+	lap("package, provider")
 	m.Do(t, hosttest.Create, "")
 	lap("Create, to IDLE")
 	g := m.Guest(t)
@@ -54,12 +56,13 @@ func TestNode(t *testing.T) {
 	clean := footprint(t, g)
 	first.apply(t, manifest(t))
 	first.apply(t, workload)
-	second.apply(t, workload)
 
 	m.Cluster = first.name
-	join(t, m, first, first.joinBlob(t))
+	blob := first.joinBlob(t)
+	join(t, m, first, blob)
 	lap("Configure, to CONFIGURED")
 	testNodeIs(t, m, first)
+	testNoToken(t, g, blob)
 	awaitWorkload(t, first)
 	lap("pod runs")
 
@@ -80,6 +83,7 @@ func TestNode(t *testing.T) {
 	join(t, m, second, second.configurationBlob(t))
 	lap("Configure, other cluster")
 	testNodeIs(t, m, second)
+	second.apply(t, workload)
 	awaitWorkload(t, second)
 	lap("pod runs")
 	m.Do(t, hosttest.Drain, "")
@@ -172,6 +176,10 @@ func running(pods []pod) []pod {
 // the machine does not change for a moment.
 func testReboot(t *testing.T, m *hosttest.Machine, g *hosttest.Guest, c *cluster) {
 	t.Helper()
+	const hooksRan = "journalctl --boot --unit 'bigfleet-hook-*' --quiet"
+	if g.Run(t, hooksRan) == "" {
+		t.Error("the journal does not tell that the hook ran")
+	}
 	before := c.node(t, lifecycle.NodeName(m.ID))
 	began := time.Now()
 	g.Reboot(t)
@@ -186,8 +194,22 @@ func testReboot(t *testing.T, m *hosttest.Machine, g *hosttest.Guest, c *cluster
 		t.Error("after the reboot it is another node")
 	}
 	g.AwaitTrue(t, time.Minute, "systemctl is-active --quiet bigfleet-agent")
-	if hooks := g.Run(t, "journalctl --boot --unit 'bigfleet-hook-*' --quiet"); hooks != "" {
+	if hooks := g.Run(t, hooksRan); hooks != "" {
 		t.Errorf("after the reboot a hook ran:\n%s", hooks)
+	}
+}
+
+var bootstrapToken = regexp.MustCompile(`[a-z0-9]{6}\.([a-z0-9]{16})`)
+
+// testNoToken looks for the secret half of the blob's token on the host.
+func testNoToken(t *testing.T, g *hosttest.Guest, blob string) {
+	t.Helper()
+	words := bootstrapToken.FindStringSubmatch(blob)
+	if words == nil {
+		t.Fatal("the blob has no token")
+	}
+	if found := g.Run(t, "grep -rlsF --devices=skip -e "+words[1]+" /etc /run /var /tmp /root || :"); found != "" {
+		t.Errorf("the bootstrap token is in\n%s", found)
 	}
 }
 
@@ -196,16 +218,15 @@ func footprint(t *testing.T, g *hosttest.Guest) string {
 	t.Helper()
 	return g.Run(t, `
 set -u
-ls -A /etc/kubernetes /etc/kubernetes/* /etc/cni/net.d /etc/systemd/system/kubelet.service.d 2>/dev/null
-find /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers -mindepth 1 2>/dev/null
+find /etc/kubernetes -type f 2>/dev/null
+find /etc/cni /etc/systemd/system/kubelet.service.d /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers -mindepth 1 2>/dev/null
 grep -o ' /var/lib/kubelet/[^ ]*\| /run/netns/[^ ]*' /proc/self/mounts
 ctr --namespace k8s.io containers list --quiet
 ip -o link show | sed 's/^[0-9]*: \([^:@]*\).*/link \1/'
 iptables-save | grep '^-A\|^:.*KUBE\|^:.*CNI'
 ps -e -o comm= | grep -x 'kubelet\|pause\|containerd-shim.*'
 systemctl is-enabled kubelet.service
-find /sys/fs/cgroup -type d -name 'kubepods*'
-ls -A /run/bigfleet* 2>/dev/null
+systemctl list-units --all --plain --no-legend 'kubepods*' 'cri-containerd*' 'run-containerd*'
 :`)
 }
 

@@ -21,6 +21,7 @@ func TestReadyHeldBack(t *testing.T) {
 	const patience = 45 * time.Second
 	machines := newProvider(t, w, "--configure-timeout="+patience.String()).Machines(t, 2)
 	late, never := machines[0], machines[1]
+	lap("package, provider")
 	late.Ask(t, hosttest.Create, "")
 	never.Do(t, hosttest.Create, "")
 	late.Await(t, pb.MachineState_MACHINE_STATE_IDLE, hosttest.CreateTime)
