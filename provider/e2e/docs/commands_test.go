@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,16 +21,23 @@ var elsewhere = []string{"docs/credentials.md", "docs/deploy.md"}
 // stages make what blocks are tested with. Each is run once before the page's
 // first block.
 var stages = map[string]string{
-	"": "",
-	"a provider": `
-start provider.log 'ready: calls are accepted' scaleway --use-fake-backend --provider=scaleway-fr-par
-export CAPACITYCTL_INSECURE=true
+	"":           "",
+	"a provider": provider,
+	"a fleet": provider + `
+set -- $(capacityctl list | awk '/^scaleway-fr-par-/ { print $1 }')
+capacityctl create "$1" "$2" --wait >"$out/fleet.log" 2>&1
+printf '#!/bin/sh\ntrue\n' | capacityctl configure "$1" --cluster prod --blob-file - --wait >>"$out/fleet.log" 2>&1
 `,
 	"a fake cloud": `
 start fakecloud.log 'SCW_DEFAULT_ZONE' fakecloud --hosts=process --scale=0.01
 eval "$(grep '^export ' "$out/fakecloud.log")"
 `,
 }
+
+const provider = `
+start provider.log 'ready: calls are accepted' scaleway --use-fake-backend --provider=scaleway-fr-par
+export CAPACITYCTL_INSECURE=true
+`
 
 // prelude is what every script begins with. In it $out is the folder for the
 // blocks' output.
@@ -164,7 +172,9 @@ func follow(t *testing.T, name string, blocks []page.Block) {
 	} else if err != nil {
 		at := 0
 		if content, readErr := os.ReadFile(filepath.Join(out, "at")); readErr == nil {
-			fmt.Sscan(string(content), &at)
+			if at, readErr = strconv.Atoi(strings.TrimSpace(string(content))); readErr != nil {
+				t.Error(readErr)
+			}
 		}
 		t.Fatalf("%s:%d: %v\n%s\nprinted:\n%s", name, blocks[at].Line, err, blocks[at].Text, printed(at))
 	}

@@ -7,6 +7,7 @@
 //
 //	<!-- tested -->                      it is run
 //	<!-- tested with a provider -->      the same, and a provider on the fake backend is there
+//	<!-- tested with a fleet -->         the same, with a machine that is CONFIGURED and one that is IDLE
 //	<!-- tested with a fake cloud -->    the same, and bin/fakecloud and its variables are there
 //	<!-- tested in the background: W --> it is started, and the next waits for the words W in its output
 //	<!-- tested: NAME -->                not commands, but the content of the file NAME

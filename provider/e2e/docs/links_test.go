@@ -17,7 +17,7 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
-	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	fenced  = regexp.MustCompile("(?ms)^ *```.*?\n *```$")
 	// inCode is a path in backticks: of a folder at the root, or a Go file.
 	inCode = regexp.MustCompile("`((?:\\.ci|agent|cloudinit|deploy|docs|packaging|proto|provider|shared)/[\\w./*-]+|[\\w./-]+/[\\w-]+\\.go)`")
 	// mention is a page that other files name.

@@ -89,7 +89,7 @@ func run(t *testing.T, dir, script string) error {
 	}
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); errors.Is(err, unix.EPERM) || ok && exit.ExitCode() == sandboxExit {
-		return fmt.Errorf("%w: %v\n%s", errNoNamespaces, err, out)
+		return fmt.Errorf("%w: %w\n%s", errNoNamespaces, err, out)
 	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("after two minutes: %w", ctx.Err())
@@ -98,4 +98,29 @@ func run(t *testing.T, dir, script string) error {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
+}
+
+// TestSandbox: commands that fail are not taken for ones that worked, and what a
+// script leaves running does not outlive it.
+func TestSandbox(t *testing.T) {
+	dir, out := t.TempDir(), t.TempDir()
+	script := filepath.Join(out, "script")
+	for commands, want := range map[string]bool{
+		"{\ntrue\n} >/dev/null":                                  true,
+		"{\nfalse | true\ntrue\n}":                               false,
+		"{\necho $undefined\n}":                                  false,
+		"sleep 1000 & await $! /etc/hosts provider.example":      true,
+		"sleep 0 & await $! /etc/hosts 'what no file has in it'": false,
+	} {
+		if err := os.WriteFile(script, []byte(prelude+commands), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := run(t, dir, script)
+		if errors.Is(err, errNoNamespaces) {
+			t.Skip(err)
+		}
+		if (err == nil) != want {
+			t.Errorf("%q: %v", commands, err)
+		}
+	}
 }
