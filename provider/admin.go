@@ -90,12 +90,13 @@ func removeStale(ctx context.Context, path string) error {
 type peerKey struct{}
 
 // serveAdmin serves the admin socket until ctx ends, to root and to the
-// provider's own user: copies of the state file, and which hosts use the
-// machines' tokens.
+// provider's own user: copies of the state file, which hosts use the machines'
+// tokens, and the operations under way.
 func serveAdmin(ctx context.Context, ln net.Listener, st *store.Store, ch *channel.Server, log *slog.Logger) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /hosts", hostsHandler(ch))
 	mux.Handle("POST /hosts/{machine}/unlock", unlockHandler(st, ch, log))
+	mux.Handle("GET /operations", operationsHandler(st))
 	mux.Handle("GET /state/backup", &backupHandler{store: st, log: log})
 	srv := newHTTPServer(ownPeers(mux), log)
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {

@@ -76,16 +76,20 @@ func TestOperator(t *testing.T) {
 	if err := os.WriteFile(blob, []byte("canary-blob"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := mustCtl(t, "SPECULATIVE after", on("walk", ids[0], "create", "configure", "drain", "delete", "--cluster=c1", "--blob-file="+blob, "--epoch=10")...)
-	for _, want := range []string{"create     IDLE after", "configure  CONFIGURED after", "cluster c1", "drain      IDLE after"} {
+	out := mustCtl(t, "it is SPECULATIVE", on("walk", ids[0], "--cluster=c1", "--blob-file="+blob, "--epoch=10", "--socket="+socket)...)
+	for _, want := range []string{"create     IDLE after", "configure  CONFIGURED after", "cluster c1", "drain      IDLE after", "delete     SPECULATIVE after"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the walk does not say %q:\n%s", want, out)
 		}
 	}
 	watch.line(ids[0] + "  .*-> SPECULATIVE")
-	refusedCtl(t, []string{"FAILED_PRECONDITION", "epoch 10, sequence 4", "--epoch"}, on("walk", ids[0], "create", "--epoch=10")...)
-	refusedCtl(t, []string{"NOT_FOUND", "capacityctl list"}, on("walk", "nobody", "create")...)
-	mustCtl(t, "IDLE after", on("walk", ids[0], "create")...)
+	refusedCtl(t, []string{"FAILED_PRECONDITION", "epoch 10, sequence 4", "--epoch"}, on("create", ids[0], "--epoch=10")...)
+	refusedCtl(t, []string{"NOT_FOUND", "capacityctl list"}, on("create", "nobody")...)
+	mustCtl(t, "IDLE after", on("create", ids[0], "--wait", "--socket="+socket)...)
+	mustCtl(t, "no operation is under way", on("top", "--socket="+socket)...)
+	if got := mustCtl(t, ids[0], "__complete", "delete", "--insecure", "--addr="+p.addr, ""); strings.Contains(got, ids[1]) {
+		t.Errorf("delete is completed by machines that are not IDLE:\n%s", got)
+	}
 	var l pb.MachineList
 	if err := protojson.Unmarshal([]byte(mustCtl(t, "", on("list", "--state=idle", "-o=json")...)), &l); err != nil || len(l.GetMachines()) != 1 || l.GetMachines()[0].GetId() != ids[0] {
 		t.Errorf("list as JSON: %v, %v", &l, err)

@@ -97,7 +97,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"provider/internal/operator/..."},
-		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/machine", "provider/internal/store"},
+		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/machine", "provider/internal/operator/...", "provider/internal/store"},
 		shut: []string{"provider/internal/cloud/...", "provider/internal/lifecycle/...", "github.com/scaleway/..."},
 		why:  "an operator sees a provider as any client does, and a state file as the store does",
 	},

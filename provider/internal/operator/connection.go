@@ -1,8 +1,8 @@
 package operator
 
 import (
+	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -52,6 +53,21 @@ func (c *connection) declare(f *pflag.FlagSet) {
 	f.StringVar(&c.key, "tls-key", "", "PEM `file`: its key (env CAPACITYCTL_TLS_KEY)")
 	f.StringVar(&c.serverName, "tls-server-name", "", "`name` in the provider's certificate, where it differs from --addr (env CAPACITYCTL_TLS_SERVER_NAME)")
 	f.BoolVar(&c.insecure, "insecure", false, "plaintext, for a provider without --tls-cert (env CAPACITYCTL_INSECURE)")
+}
+
+// unused refuses the flags of a connection for a command that makes none: who
+// gives them expects that it asks a provider.
+func (c *connection) unused(cmd *cobra.Command) error {
+	if isConnected(cmd) || !cmd.HasParent() {
+		return nil
+	}
+	var errs []error
+	for _, name := range append([]string{"addr", "insecure"}, secure...) {
+		if c.flags.Changed(name) {
+			errs = append(errs, fmt.Errorf("--%s: %s asks no provider over gRPC; leave it out", name, cmd.CommandPath()))
+		}
+	}
+	return misused(errs...)
 }
 
 // fromEnvironment sets the flags that were not given. What contradicts a given
@@ -121,16 +137,9 @@ func (c *connection) credentials() (credentials.TransportCredentials, error) {
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName}
 	var errs []error
-	if c.ca != "" {
-		content, err := os.ReadFile(c.ca)
-		cfg.RootCAs = x509.NewCertPool()
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("--tls-ca: %w", err))
-		case !cfg.RootCAs.AppendCertsFromPEM(content):
-			errs = append(errs, fmt.Errorf("--tls-ca %s: holds no PEM certificate", c.ca))
-		}
-	}
+	var err error
+	cfg.RootCAs, err = readPool("--tls-ca", c.ca)
+	errs = append(errs, err)
 	if c.cert != "" {
 		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 		if err != nil {
@@ -152,3 +161,26 @@ type client struct {
 }
 
 func (c *client) close() error { return c.conn.Close() }
+
+// with runs a function with a client and closes it.
+func (c *connection) with(f func(*client) error) error {
+	cl, err := c.dial()
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(cl), cl.close())
+}
+
+// get reads a machine; the error is the call's own.
+func (c *client) get(ctx context.Context, id string) (*pb.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.Get(ctx, &pb.MachineRef{Id: id})
+}
+
+func (c *client) list(ctx context.Context, filter *pb.ListFilter) (*pb.MachineList, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	l, err := c.List(ctx, filter)
+	return l, c.how.explain("list", err)
+}

@@ -133,7 +133,7 @@ func TestRefusedCalls(t *testing.T) {
 	} {
 		t.Run(code.String(), func(t *testing.T) {
 			s.edit(func() { s.fail = status.Error(code, "because") })
-			exit, _, stderr := capacityctl("walk", "m-1", "create", "--insecure", "--addr="+addr)
+			exit, _, stderr := capacityctl("create", "m-1", "--insecure", "--addr="+addr)
 			if exit != exitFailed || !strings.Contains(stderr, "create m-1: ") || !strings.Contains(stderr, ": because") {
 				t.Errorf("exit code %d: %s", exit, stderr)
 			}

@@ -1,12 +1,29 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// callError is a call that failed, explained.
+type callError struct {
+	code codes.Code
+	text string
+}
+
+func (e *callError) Error() string { return e.text }
+
+// codeOf is the code of an explained call's error; codes.Unknown for any other.
+func codeOf(err error) codes.Code {
+	if e, ok := errors.AsType[*callError](err); ok {
+		return e.code
+	}
+	return codes.Unknown
+}
 
 // explain makes an error of a call out of its status: what was asked, what came
 // back, and what the operator can do. nil stays nil.
@@ -22,10 +39,11 @@ func (c *connection) explain(what string, err error) error {
 	if s.Code() == codes.Unavailable {
 		text = withoutWrapping(text)
 	}
+	text = fmt.Sprintf("%s: %s: %s", what, codeName(s.Code()), text)
 	if advice := c.advice(s.Code(), text); advice != "" {
-		return fmt.Errorf("%s: %s: %s\n%s", what, codeName(s.Code()), text, advice)
+		text += "\n" + advice
 	}
-	return fmt.Errorf("%s: %s: %s", what, codeName(s.Code()), text)
+	return &callError{s.Code(), text}
 }
 
 // codeName is a code as the protocol's documents write it.

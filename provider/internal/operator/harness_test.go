@@ -10,10 +10,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,8 +66,9 @@ type scripted struct {
 	machines []*pb.Machine // in the order of their last change
 	revision byte
 	filters  []*pb.ListFilter
-	calls    []proto.Message // the mutating ones
-	fail     error           // of every call, while set
+	calls    []proto.Message  // the mutating ones
+	fail     error            // of every call, while set
+	refuse   map[string]error // of a mutating call, by its name in small letters
 	// move is what becomes of a machine at each Get while it is under way.
 	move func(*pb.Machine)
 }
@@ -98,7 +101,9 @@ func (s *scripted) List(_ context.Context, f *pb.ListFilter) (*pb.MachineList, e
 	l := &pb.MachineList{Revision: []byte{s.revision}}
 	if !bytes.Equal(f.GetSinceRevision(), l.Revision) {
 		for _, m := range s.machines {
-			l.Machines = append(l.Machines, proto.CloneOf(m))
+			if among(f.GetStates(), m.GetState()) {
+				l.Machines = append(l.Machines, proto.CloneOf(m))
+			}
 		}
 	}
 	return l, nil
@@ -129,6 +134,10 @@ func (s *scripted) Get(_ context.Context, ref *pb.MachineRef) (*pb.Machine, erro
 func (s *scripted) start(id string, call proto.Message, during pb.MachineState) (*pb.TransitionAck, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	kind := strings.ToLower(strings.TrimSuffix(string(call.ProtoReflect().Descriptor().Name()), "Request"))
+	if err := s.refuse[kind]; err != nil {
+		return nil, err
+	}
 	m, err := s.find(id)
 	if err != nil {
 		return nil, err
@@ -172,7 +181,8 @@ func serve(t *testing.T, s *scripted, cfg *tls.Config) string {
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() {
 		srv.Stop()
-		if err := <-served; err != nil {
+		// A server that nobody has dialled may not have begun to serve.
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 )
 
 // hostTimeout bounds a question about hosts.
@@ -39,72 +39,73 @@ type stranger struct {
 	Count   int       `json:"count"`
 }
 
-var hostListCommand = command{
-	name: "host list", args: "--socket PATH", summary: "Show which hosts use the machines' tokens",
-	details: `
+func hostListCommand(p *program) *cobra.Command {
+	c := &cobra.Command{
+		Use: "list --socket PATH", Short: "Show which hosts use the machines' tokens",
+		Long: `
 Each machine's token is tied to the host that used it first. SECOND HOST is
 another one that used it and is refused, with its address and the number of its
 requests. SECRET is "previous" while a host uses a token of the secret before
 (--bootstrap-secret-previous). Only hosts that were heard from since the provider
 started are shown; agents poll once a minute.
 `,
-	setup: func(f *pflag.FlagSet) runner {
-		var as format
-		as.declare(f)
-		socket := declareSocket(f)
-		contested := f.Bool("contested", false, "only machines with a second host")
-		previous := f.Bool("previous", false, "only machines that use the previous secret")
-		return func(ctx context.Context, s streams, args []string) error {
-			if err := misused(wantArgs(args), wantSocket(*socket), as.check()); err != nil {
-				return err
-			}
-			hosts, err := askHosts(ctx, *socket)
-			if err != nil {
-				return err
-			}
-			shown := make([]seenHost, 0, len(hosts))
-			for _, h := range hosts {
-				if (!*contested || h.Stranger != nil) && (!*previous || h.PreviousSecret) {
-					shown = append(shown, h)
-				}
-			}
-			if as == formatJSON {
-				enc := json.NewEncoder(s.out)
-				enc.SetIndent("", "  ")
-				return enc.Encode(shown)
-			}
-			return printHosts(s.out, shown)
+		Args: cobra.ArbitraryArgs,
+	}
+	f := c.Flags()
+	var as format
+	as.declare(c, formatTable, formatJSON)
+	socket := declareSocket(f)
+	contested := f.Bool("contested", false, "only machines with a second host")
+	previous := f.Bool("previous", false, "only machines that use the previous secret")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := misused(wantArgs(args), wantSocket(*socket), as.check(formatTable, formatJSON)); err != nil {
+			return err
 		}
-	},
+		hosts, err := askHosts(c.Context(), *socket)
+		if err != nil {
+			return err
+		}
+		shown := make([]seenHost, 0, len(hosts))
+		for _, h := range hosts {
+			if (!*contested || h.Stranger != nil) && (!*previous || h.PreviousSecret) {
+				shown = append(shown, h)
+			}
+		}
+		if as == formatJSON {
+			enc := json.NewEncoder(p.out)
+			enc.SetIndent("", "  ")
+			return enc.Encode(shown)
+		}
+		return printHosts(p.out, shown)
+	}
+	return c
 }
 
-var hostUnlockCommand = command{
-	name: "host unlock", args: "--socket PATH MACHINE", summary: "Let another host of a machine use its token",
-	details: `
+func hostUnlockCommand(p *program) *cobra.Command {
+	c := &cobra.Command{
+		Use: "unlock --socket PATH MACHINE", Short: "Let another host of a machine use its token",
+		Long: `
 After a host lost its state directory or was installed anew, it is a second host
 to the provider. This unties the machine's token: the next host that polls gets
 it. Stop the one that must not, first: see capacityctl host list.
 `,
-	setup: func(f *pflag.FlagSet) runner {
-		socket := declareSocket(f)
-		return func(ctx context.Context, s streams, args []string) error {
-			if err := misused(wantArgs(args, "a machine's id"), wantSocket(*socket)); err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(ctx, hostTimeout)
-			defer cancel()
-			discard := func(io.Reader) error { return nil }
-			if err := overSocket(ctx, *socket, http.MethodPost, "/hosts/"+url.PathEscape(args[0])+"/unlock", discard); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(s.out, "%s: the next host that polls gets its token\n", printable(args[0]))
+		Args: cobra.ArbitraryArgs,
+	}
+	socket := declareSocket(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := misused(wantArgs(args, "a machine's id"), wantSocket(*socket)); err != nil {
 			return err
 		}
-	},
-}
-
-func declareSocket(f *pflag.FlagSet) *string {
-	return f.String("socket", "", "the provider's --admin-socket `path`")
+		ctx, cancel := context.WithTimeout(c.Context(), hostTimeout)
+		defer cancel()
+		discard := func(io.Reader) error { return nil }
+		if err := overSocket(ctx, *socket, http.MethodPost, "/hosts/"+url.PathEscape(args[0])+"/unlock", discard); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(p.out, "%s: the next host that polls gets its token\n", printable(args[0]))
+		return err
+	}
+	return c
 }
 
 func wantSocket(socket string) error {

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,41 +10,43 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/store"
 )
 
-var inspectCommand = command{
-	name: "state inspect", args: "FILE [flags]", summary: "Show what a state file holds",
-	details: `
+func inspectCommand(p *program) *cobra.Command {
+	c := &cobra.Command{
+		Use: "inspect FILE [flags]", Short: "Show what a state file holds",
+		Long: `
 FILE is what the provider's --state names, or a copy of it. No provider may run
 on it; of a running one, inspect a backup. It shows no secret: of a bootstrap
 blob only the size, and it is encrypted at that.
 `,
-	setup: func(f *pflag.FlagSet) runner {
-		var out format
-		id := f.String("machine", "", "show the whole record of one machine, as JSON; its `id`")
-		out.declare(f)
-		return func(_ context.Context, s streams, args []string) error {
-			if err := misused(wantArgs(args, "a state file"), out.check()); err != nil {
-				return err
-			}
-			c, err := inspect(args[0])
-			if err != nil {
-				return err
-			}
-			switch {
-			case *id != "":
-				return printRecord(s.out, c, args[0], *id)
-			case out == formatJSON:
-				return writeJSON(s.out, summarise(c))
-			default:
-				return printSummary(s.out, args[0], summarise(c), time.Now())
-			}
+		Args: cobra.ArbitraryArgs,
+	}
+	var out format
+	id := c.Flags().String("machine", "", "show the whole record of one machine, as JSON; its `id`")
+	out.declare(c, formatTable, formatJSON)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if err := misused(wantArgs(args, "a state file"), out.check(formatTable, formatJSON)); err != nil {
+			return err
 		}
-	},
+		c, err := inspect(args[0])
+		if err != nil {
+			return err
+		}
+		switch {
+		case *id != "":
+			return printRecord(p.out, c, args[0], *id)
+		case out == formatJSON:
+			return writeJSON(p.out, summarise(c))
+		default:
+			return printSummary(p.out, args[0], summarise(c), time.Now())
+		}
+	}
+	return c
 }
 
 // summary is what inspect shows of a file as a whole.

@@ -8,13 +8,12 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/operator/terminal"
 )
 
 const statePrefix = "MACHINE_STATE_"
@@ -63,27 +62,6 @@ func orderNames() []string {
 	return out
 }
 
-// maxErrorColumn keeps a row on a wide line; get shows an error whole.
-const maxErrorColumn = 70
-
-func printMachines(w io.Writer, machines []*pb.Machine) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ID\tSTATE\tTYPE\tCAPACITY\tUSD/H\tHOST\tCLUSTER\tERROR")
-	count := map[pb.MachineState]int{}
-	for _, m := range machines {
-		count[m.GetState()]++
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.4f\t%s\t%s\t%s\n", printable(m.GetId()), stateName(m.GetState()), orDash(m.GetInstanceType()),
-			capacityName(m.GetCapacityType()), m.GetPricePerHour(), orDash(m.GetHost().GetRef()), orDash(m.GetCluster()), cut(m.GetLastError(), maxErrorColumn))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%s\n", tally(len(machines), func(name string) int {
-		return count[pb.MachineState(pb.MachineState_value[statePrefix+name])]
-	}))
-	return err
-}
-
 // tally is "5 machines: 3 SPECULATIVE, 2 IDLE".
 func tally(all int, of func(state string) int) string {
 	var parts []string
@@ -102,32 +80,16 @@ func tally(all int, of func(state string) int) string {
 	return text
 }
 
-func capacityName(c pb.CapacityType) string {
-	return strings.TrimPrefix(c.String(), "CAPACITY_TYPE_")
-}
+const capacityPrefix = "CAPACITY_TYPE_"
 
-func printMachine(w io.Writer, m *pb.Machine) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(name, value string) { fmt.Fprintf(t, "%s\t%s\n", name, orDash(value)) }
-	row("id", m.GetId())
-	row("state", stateName(m.GetState()))
-	row("host", m.GetHost().GetRef())
-	row("cluster", m.GetCluster())
-	row("type", m.GetInstanceType())
-	row("zone", m.GetZone())
-	row("capacity", capacityName(m.GetCapacityType()))
-	row("usd/hour", fmt.Sprintf("%.4f", m.GetPricePerHour()))
-	if p := m.GetInterruptionProbability(); p > 0 {
-		row("interruption", fmt.Sprint(p))
+func capacityName(c pb.CapacityType) string { return strings.TrimPrefix(c.String(), capacityPrefix) }
+
+func capacityNames() []string {
+	var out []string
+	for v := pb.CapacityType_CAPACITY_TYPE_BARE_METAL; v <= pb.CapacityType_CAPACITY_TYPE_SPOT; v++ {
+		out = append(out, capacityName(v))
 	}
-	row("resources", pairs(m.GetResources().GetResources()))
-	row("allocatable", pairs(m.GetAllocatable().GetResources()))
-	row("labels", pairs(m.GetLabels()))
-	row("metadata", fmt.Sprint(len(m.GetShardMetadata()), " keys; see --output=json"))
-	if m.GetLastError() != "" {
-		row("error", m.GetLastError())
-	}
-	return t.Flush()
+	return out
 }
 
 func pairs(m map[string]string) string {
@@ -165,16 +127,8 @@ func compactJSON(m proto.Message) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// printable replaces what would command a terminal instead of being shown: some
-// of the text comes from hosts.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '·'
-	}, s)
-}
+// printable replaces what would command a terminal instead of being shown.
+func printable(s string) string { return terminal.Printable(s) }
 
 func orDash(s string) string {
 	if s == "" {

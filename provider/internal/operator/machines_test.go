@@ -3,8 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +69,7 @@ func TestList(t *testing.T) {
 		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
 	}
 	want := fleet()
-	if diff := cmp.Diff(&pb.MachineList{Machines: []*pb.Machine{want[1], want[2], want[0]}, Revision: []byte{7}}, &l, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(&pb.MachineList{Machines: []*pb.Machine{want[1], want[0]}, Revision: []byte{7}}, &l, protocmp.Transform()); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)
 	}
 	asked := s.filters[len(s.filters)-1].GetStates()
@@ -112,8 +110,11 @@ func await(t *testing.T, out *output, text string) {
 	}
 }
 
+// everything selects all machines.
+func everything(*pb.Machine) bool { return true }
+
 // watching runs a watch until the test ends.
-func watching(t *testing.T, s *scripted, json bool) (w *watcher, out, notes *output) {
+func watching(t *testing.T, s *scripted, json bool) (out, notes *output) {
 	t.Helper()
 	conn := &connection{addr: serve(t, s, nil), insecure: true}
 	c, err := conn.dial()
@@ -121,7 +122,7 @@ func watching(t *testing.T, s *scripted, json bool) (w *watcher, out, notes *out
 		t.Fatal(err)
 	}
 	out, notes = new(output), new(output)
-	w = &watcher{client: c, out: out, notes: notes, json: json, known: map[string]*pb.Machine{}, only: map[string]bool{}}
+	w := &watcher{follower: follow(c, everything), out: out, notes: notes, json: json}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.run(ctx, 5*time.Millisecond, false) }()
@@ -135,12 +136,12 @@ func watching(t *testing.T, s *scripted, json bool) (w *watcher, out, notes *out
 		}
 	})
 	await(t, notes, "watching 3 machines")
-	return w, out, notes
+	return out, notes
 }
 
 func TestWatch(t *testing.T) {
 	s := &scripted{machines: fleet()}
-	_, out, notes := watching(t, s, false)
+	out, notes := watching(t, s, false)
 	s.edit(func() {
 		s.set(&pb.Machine{Id: "c", State: configured, InstanceType: "GP1-XS", PricePerHour: 0.1, Host: &pb.HostRef{Ref: "fr-par-1/1"}, Cluster: "prod"})
 	})
@@ -168,7 +169,7 @@ func TestWatch(t *testing.T) {
 
 func TestWatchJSON(t *testing.T) {
 	s := &scripted{machines: fleet()}
-	_, out, _ := watching(t, s, true)
+	out, _ := watching(t, s, true)
 	s.edit(func() { s.set(&pb.Machine{Id: "c", State: configured}) })
 	await(t, out, "\n")
 	s.edit(func() { s.machines = s.machines[1:] })
@@ -184,120 +185,5 @@ func TestWatchJSON(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(lines[1]), &second); err != nil || second.Gone != "a" {
 		t.Errorf("%s: %v", lines[1], err)
-	}
-}
-
-// settle makes every transition end well at the second look.
-func settle(m *pb.Machine) {
-	switch m.GetState() {
-	case creating:
-		m.State, m.Host = idle, &pb.HostRef{Ref: "fr-par-1/9"}
-	case pb.MachineState_MACHINE_STATE_CONFIGURING:
-		m.State, m.Cluster = configured, "prod"
-	case pb.MachineState_MACHINE_STATE_DRAINING:
-		m.State, m.Cluster = idle, ""
-	default:
-		m.State, m.Host = speculative, nil
-	}
-}
-
-func TestWalk(t *testing.T) {
-	s := &scripted{machines: []*pb.Machine{{Id: "m", State: speculative}}, move: settle}
-	addr := serve(t, s, nil)
-	blob := filepath.Join(t.TempDir(), "blob")
-	if err := os.WriteFile(blob, []byte("join\x00me"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	code, stdout, stderr := capacityctl("walk", "m", "create", "configure", "drain", "delete", "--insecure", "--addr="+addr,
-		"--cluster=prod", "--blob-file="+blob, "--grace=90s", "--shard=mine", "--epoch=5")
-	if code != exitOK {
-		t.Fatalf("exit code %d: %s", code, stderr)
-	}
-	want := []proto.Message{
-		&pb.CreateRequest{MachineId: "m", ShardId: "mine", ShardEpoch: 5, SequenceNumber: 1},
-		&pb.ConfigureRequest{MachineId: "m", ClusterId: "prod", BootstrapBlob: []byte("join\x00me"), ShardId: "mine", ShardEpoch: 5, SequenceNumber: 2},
-		&pb.DrainRequest{MachineId: "m", GracePeriodSeconds: 90, ShardId: "mine", ShardEpoch: 5, SequenceNumber: 3},
-		&pb.DeleteRequest{MachineId: "m", ShardId: "mine", ShardEpoch: 5, SequenceNumber: 4},
-	}
-	if diff := cmp.Diff(want, s.calls, protocmp.Transform()); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
-	for _, line := range []string{"create     accepted, operation op-1", "create     CREATING", "host fr-par-1/9\n", "configure  CONFIGURED after ", "cluster prod\n", "delete     SPECULATIVE after "} {
-		if !strings.Contains(stdout, line) {
-			t.Errorf("no %q in:\n%s", line, stdout)
-		}
-	}
-	if strings.Contains(stdout, "me") && strings.Contains(stdout, "join") {
-		t.Errorf("the blob is shown:\n%s", stdout)
-	}
-
-	before := time.Now().Unix()
-	if code, _, stderr := capacityctl("walk", "m", "create", "configure", "--insecure", "--addr="+addr, "--cluster=prod", "--blob-file=-"); code != exitOK {
-		t.Fatalf("exit code %d: %s", code, stderr)
-	}
-	last := s.calls[len(s.calls)-1].(*pb.ConfigureRequest)
-	if last.GetShardId() != "capacityctl" || last.GetShardEpoch() < before || string(last.GetBootstrapBlob()) != "from stdin" {
-		t.Errorf("without flags: %v", last)
-	}
-}
-
-func TestWalkThatFails(t *testing.T) {
-	s := &scripted{machines: []*pb.Machine{{Id: "m", State: speculative}}}
-	addr := serve(t, s, nil)
-	walk := func(args ...string) (int, string, string) {
-		s.edit(func() { s.machines[0] = &pb.Machine{Id: "m", State: speculative} })
-		return capacityctl(append([]string{"walk", "m", "create", "--insecure", "--addr=" + addr}, args...)...)
-	}
-	s.move = func(m *pb.Machine) { m.State, m.LastError = failed, "Create failed: raise the quota" }
-	code, _, stderr := walk("delete")
-	if code != exitFailed || !strings.Contains(stderr, "raise the quota") || !strings.Contains(stderr, "another id takes its slot") {
-		t.Errorf("exit code %d: %s", code, stderr)
-	}
-	if n := len(s.calls); n != 1 {
-		t.Errorf("%d calls: the walk went on after a failure", n)
-	}
-	s.move = func(m *pb.Machine) { m.State, m.LastError, m.Cluster = failed, "the hook failed", "prod" }
-	if _, _, stderr = walk(); !strings.Contains(stderr, "--failed-retention") {
-		t.Errorf("of a bound machine: %s", stderr)
-	}
-	s.move = func(m *pb.Machine) { m.State = speculative }
-	if code, _, stderr = walk(); code != exitFailed || !strings.Contains(stderr, "somebody else drives it") {
-		t.Errorf("exit code %d: %s", code, stderr)
-	}
-	s.move = nil
-	if code, _, stderr = walk("--timeout=50ms"); code != exitFailed || !strings.Contains(stderr, "stopped waiting while it is CREATING") || !strings.Contains(stderr, "goes on") {
-		t.Errorf("exit code %d: %s", code, stderr)
-	}
-	big := filepath.Join(t.TempDir(), "big")
-	if err := os.WriteFile(big, make([]byte, maxBlob+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	calls := len(s.calls)
-	if code, _, stderr = walk("configure", "--cluster=c", "--blob-file="+big); code != exitFailed || !strings.Contains(stderr, "1048576") || len(s.calls) != calls {
-		t.Errorf("a blob that is too large is found before a server is made: exit code %d, %d calls: %s", code, len(s.calls)-calls, stderr)
-	}
-}
-
-// TestWalkOverARestart: the provider goes away while the machine is under way.
-func TestWalkOverARestart(t *testing.T) {
-	looks := 0
-	s := &scripted{machines: []*pb.Machine{{Id: "m", State: speculative}}}
-	s.move = func(m *pb.Machine) {
-		if looks++; looks == 3 {
-			settle(m)
-		}
-	}
-	addr := serve(t, s, nil)
-	var out, errs output
-	ended := make(chan int, 1)
-	go func() {
-		ended <- Main("test", []string{"walk", "m", "create", "--insecure", "--addr=" + addr}, nil, &out, &errs)
-	}()
-	await(t, &out, "CREATING")
-	s.edit(func() { s.fail = status.Error(codes.Unavailable, "stopping") })
-	await(t, &out, "does not answer; waiting")
-	s.edit(func() { s.fail = nil })
-	if code := <-ended; code != exitOK || !strings.Contains(out.String(), "IDLE after") {
-		t.Errorf("exit code %d:\n%s%s", code, out.String(), errs.String())
 	}
 }

@@ -1,6 +1,6 @@
-// Package operator is the operator's command line. Its commands are of two
-// kinds: those that talk to a running provider over gRPC, as any client can, and
-// those that work on a state file.
+// Package operator is the operator's command line. Its commands are of three
+// kinds: those that talk to a running provider over gRPC, as any client can;
+// those that ask it over its admin socket; and those that work on a state file.
 package operator
 
 import (
@@ -10,11 +10,12 @@ import (
 	"io"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
+
+	"bigfleet-providers/provider/internal/operator/terminal"
 )
 
 // Exit codes of Main.
@@ -24,29 +25,19 @@ const (
 	exitUsage  = 2 // the command line cannot be used
 )
 
-// streams are what a command reads and writes.
-type streams struct {
+// program is one run of the command line.
+type program struct {
 	in       io.Reader
 	out, err io.Writer
+	colour   terminal.When
+	conn     connection
 }
 
-// command is one command: what its help says, and what it does. setup declares
-// its flags and returns what runs once they are parsed.
-type command struct {
-	name    string // one word or, for those on a state file, two
-	args    string // as the help shows them
-	summary string
-	details string
-	setup   func(f *pflag.FlagSet) runner
-}
+// stdout is the standard output as the flags say that it is written.
+func (p *program) stdout() *terminal.Output { return terminal.NewOutput(p.out, p.colour) }
 
-// runner runs a command with the arguments that are no flags. A *usageError
-// says that it was called wrongly.
-type runner func(ctx context.Context, s streams, args []string) error
-
-func commands() []command {
-	return []command{listCommand, getCommand, watchCommand, walkCommand, inspectCommand, checkCommand, backupCommand, restoreCommand, hostListCommand, hostUnlockCommand}
-}
+// stderr is where progress and questions go that must not mix with an answer.
+func (p *program) stderr() *terminal.Output { return terminal.NewOutput(p.err, p.colour) }
 
 // usageError is a command line that cannot be used.
 type usageError struct{ err error }
@@ -62,36 +53,31 @@ func misused(faults ...error) error {
 	return nil
 }
 
+// errSaid ends a command that has said already what went wrong.
+var errSaid = errors.New("said already")
+
 // Main runs the command line and returns the exit code. args are without the
 // program's name.
 func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	s := streams{stdin, stdout, stderr}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the program at once.
+	context.AfterFunc(ctx, stop)
+
+	root := newRoot(&program{in: stdin, out: stdout, err: stderr, colour: terminal.Auto}, version)
+	root.SetArgs(args)
 	if len(args) == 0 {
-		usage(stderr)
-		return exitUsage
+		root.SetArgs([]string{}) // nil would be the process's own
 	}
-	switch args[0] {
-	case "help", "--help", "-h":
-		usage(stdout)
-		return exitOK
-	case "version", "--version":
-		fmt.Fprintf(stdout, "capacityctl %s (%s)\n", version, runtime.Version())
-		return exitOK
-	}
-	if isGroup(args[0]) && len(args) > 1 && slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
-		usageOf(stdout, args[0])
-		return exitOK
-	}
-	c, rest, err := find(args)
-	if err == nil {
-		err = c.run(s, rest)
-	}
+	c, err := root.ExecuteContextC(ctx)
 	var misuse *usageError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.Is(err, errSaid):
+		return exitFailed
 	case errors.As(err, &misuse):
-		fmt.Fprintf(stderr, "capacityctl: %s\n\nSee capacityctl %s for how it is used.\n", indented(err), strings.TrimLeft(c.name+" --help", " "))
+		fmt.Fprintf(stderr, "capacityctl: %s\n\nSee %s --help for how it is used.\n", indented(err), c.CommandPath())
 		return exitUsage
 	default:
 		fmt.Fprintf(stderr, "capacityctl: %s\n", indented(err))
@@ -99,108 +85,123 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	}
 }
 
-// find takes the command's name off the arguments.
-func find(args []string) (command, []string, error) {
-	for _, c := range commands() {
-		words := strings.Fields(c.name)
-		if len(args) >= len(words) && strings.Join(args[:len(words)], " ") == c.name {
-			return c, args[len(words):], nil
+// The groups of the overview.
+const (
+	groupMachines = "machines"
+	groupProvider = "provider"
+	groupFiles    = "files"
+	groupOther    = "other"
+)
+
+// newRoot makes the tree of commands.
+func newRoot(p *program, version string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "capacityctl",
+		Short: "The operator's command line of a BigFleet capacity provider",
+		Long: `
+Flags of the connection and --color may stand before or behind the command. Those
+of the connection can be set in the environment: CAPACITYCTL_ADDR for --addr,
+CAPACITYCTL_TLS_CA, _TLS_CERT, _TLS_KEY, _TLS_SERVER_NAME and _INSECURE for
+theirs; a flag wins. NO_COLOR turns colours off.
+
+Exit codes: 0 done, 1 not done, 2 the command line cannot be used.
+`,
+		SuggestionsMinimumDistance: 2,
+
+		Version:           fmt.Sprintf("%s (%s)", version, runtime.Version()),
+		Args:              cobra.ArbitraryArgs, // judged below
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return p.conn.unused(c) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misused(unknownCommand(c, args[0]))
+			}
+			help(c, p.err)
+			return &usageError{errors.New("a command is missing")}
+		},
+	}
+	root.SetIn(p.in)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	root.SetVersionTemplate("capacityctl {{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return misused(err) })
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c, p.out) })
+	root.PersistentFlags().Var(&p.colour, "color", "`when` to use colours: auto, always or never; auto is on a terminal without NO_COLOR")
+	p.conn.declare(root.PersistentFlags())
+
+	for _, g := range [][2]string{{groupMachines, "Machines"}, {groupProvider, "The provider"}, {groupFiles, "Its state file and hosts"}, {groupOther, "Other"}} {
+		root.AddGroup(&cobra.Group{ID: g[0], Title: g[1]})
+	}
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			place(c, len(root.Commands()))
+			root.AddCommand(c)
 		}
 	}
-	switch {
-	case isGroup(args[0]):
-		return command{name: args[0]}, nil, misused(fmt.Errorf("%s is followed by %s", args[0], followers(args[0])))
-	case strings.HasPrefix(args[0], "-"):
-		return command{}, nil, misused(fmt.Errorf("%s stands before the command; flags go behind it: capacityctl COMMAND %s", args[0], args[0]))
-	default:
-		return command{}, nil, misused(fmt.Errorf("unknown command %q", args[0]))
+	add(groupMachines, p.listCommand(), p.getCommand(), p.watchCommand())
+	for _, k := range kinds {
+		add(groupMachines, p.transitionCommand(k))
 	}
+	add(groupMachines, p.walkCommand())
+	add(groupProvider, p.topCommand(), p.doctorCommand())
+	add(groupFiles,
+		group("state", "Look at state files, copy them and put them back", inspectCommand(p), checkCommand(p), backupCommand(p), restoreCommand(p)),
+		group("host", "See which hosts use the machines' tokens, and untie one", hostListCommand(p), hostUnlockCommand(p)))
+	add(groupOther, completionCommand(p), versionCommand(p))
+	root.SetHelpCommandGroupID(groupOther)
+	return root
 }
 
-// isGroup tells whether commands of two words begin with this one.
-func isGroup(word string) bool {
-	return slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, word+" ") })
+// group is a command that stands before others.
+func group(name, summary string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{
+		Use: name, Short: summary, Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return misused(fmt.Errorf("%s is followed by %s", name, followers(c)))
+		},
+	}
+	g.AddCommand(commands...)
+	return g
 }
 
 // followers names the second words of a group's commands.
-func followers(group string) string {
+func followers(g *cobra.Command) string {
 	var words []string
-	for _, c := range commands() {
-		if second, ok := strings.CutPrefix(c.name, group+" "); ok {
-			words = append(words, second)
+	for _, c := range g.Commands() {
+		if c.IsAvailableCommand() {
+			words = append(words, c.Name())
 		}
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-func (c command) run(s streams, args []string) error {
-	f := pflag.NewFlagSet(c.name, pflag.ContinueOnError)
-	f.SortFlags = false
-	f.Usage = func() {} // printed below, once
-	run := c.setup(f)
-	switch err := f.Parse(args); {
-	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprintf(s.out, "Usage: capacityctl %s %s\n\n%s.\n%s\nFlags:\n%s", c.name, c.args, c.summary, c.details, f.FlagUsagesWrapped(100))
-		return nil
-	case err != nil:
-		return misused(err)
+func unknownCommand(c *cobra.Command, word string) error {
+	text := fmt.Sprintf("unknown command %q", word)
+	if meant := c.SuggestionsFor(word); len(meant) > 0 {
+		text += "; did you mean " + strings.Join(meant, " or ") + "?"
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
-	return run(ctx, s, f.Args())
+	return errors.New(text)
 }
 
-// usageOf lists the commands of a group.
-func usageOf(w io.Writer, group string) {
-	fmt.Fprint(w, "Usage:\n")
-	for _, c := range commands() {
-		if strings.HasPrefix(c.name, group+" ") {
-			fmt.Fprintf(w, "  capacityctl %-14s  %s\n", c.name, c.summary)
-		}
+func versionCommand(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Show the program's version", Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := misused(wantArgs(args)); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(p.out, "capacityctl %s\n", c.Root().Version)
+			return err
+		},
 	}
-	fmt.Fprint(w, "\nEach has a --help.\n")
-}
-
-func usage(w io.Writer) {
-	fmt.Fprint(w, "The operator's command line of a BigFleet capacity provider.\n\nUsage:\n")
-	for _, c := range commands() {
-		fmt.Fprintf(w, "  capacityctl %-14s  %s\n", c.name, c.summary)
-	}
-	fmt.Fprint(w, `  capacityctl version
-
-Flags go behind the command. Those of the connection can be set in the
-environment: CAPACITYCTL_ADDR for --addr, CAPACITYCTL_TLS_CA, _TLS_CERT,
-_TLS_KEY, _TLS_SERVER_NAME and _INSECURE for theirs; a flag wins.
-
-Each has a --help. Exit codes: 0 done, 1 not done, 2 the command line cannot be
-used.
-`)
 }
 
 // indented puts the further lines of an error under its first.
 func indented(err error) string { return strings.ReplaceAll(err.Error(), "\n", "\n  ") }
-
-// format is how a command prints: --output.
-type format string
-
-const (
-	formatTable format = "table"
-	formatJSON  format = "json"
-)
-
-func (f *format) declare(flags *pflag.FlagSet) {
-	flags.StringVarP((*string)(f), "output", "o", string(formatTable), "`table` or json")
-}
-
-func (f format) check() error {
-	if f != formatTable && f != formatJSON {
-		return fmt.Errorf("--output: %q is unknown, want table or json", string(f))
-	}
-	return nil
-}
 
 // wantArgs checks the arguments that are no flags.
 func wantArgs(args []string, names ...string) error {

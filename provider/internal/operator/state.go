@@ -8,31 +8,33 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"bigfleet-providers/provider/internal/store"
 )
 
-var checkCommand = command{
-	name: "state check", args: "FILE", summary: "Verify a state file as the provider does at its start",
-	details: `
+func checkCommand(p *program) *cobra.Command {
+	c := &cobra.Command{
+		Use: "check FILE", Short: "Verify a state file as the provider does at its start",
+		Long: `
 FILE is what the provider's --state names, or a copy of it. No provider may run
 on it. It checks the structure of the file and every record. Exit code 1 and one
 line that names the damage and the way out if the provider would refuse it.
 `,
-	setup: func(*pflag.FlagSet) runner {
-		return func(_ context.Context, s streams, args []string) error {
-			if err := misused(wantArgs(args, "a state file")); err != nil {
-				return err
-			}
-			c, err := inspect(args[0])
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(s.out, "state file %s is whole: %s\n", args[0], brief(c))
+		Args: cobra.ArbitraryArgs,
+	}
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if err := misused(wantArgs(args, "a state file")); err != nil {
 			return err
 		}
-	},
+		c, err := inspect(args[0])
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "state file %s is whole: %s\n", args[0], brief(c))
+		return err
+	}
+	return c
 }
 
 // inspect is store.Inspect, and tells how to look at a file that is in use.
@@ -55,33 +57,35 @@ func brief(c *store.Contents) string {
 	return fmt.Sprintf("schema version %d, instance %x, revision %d, %d machines, %d operations under way", c.Version, c.Instance, c.Revision, len(c.Machines), n)
 }
 
-var backupCommand = command{
-	name: "state backup", args: "FILE DEST | --socket PATH DEST", summary: "Make a verified copy of a state file",
-	details: `
+func backupCommand(p *program) *cobra.Command {
+	c := &cobra.Command{
+		Use: "backup FILE DEST | --socket PATH DEST", Short: "Make a verified copy of a state file",
+		Long: `
 FILE is what the provider's --state names; no provider may run on it. With
 --socket, the running provider makes the copy, without a pause; it needs
 --admin-socket, and you need to be root or the provider's user. DEST must not
 exist, and appears only once it was verified.
 `,
-	setup: func(f *pflag.FlagSet) runner {
-		socket := f.String("socket", "", "the provider's --admin-socket `path`")
-		return func(ctx context.Context, s streams, args []string) error {
-			names := []string{"a state file", "where to put the copy"}
-			if *socket != "" {
-				names = names[1:]
-			}
-			if err := misused(wantArgs(args, names...)); err != nil {
-				return err
-			}
-			dest := args[len(args)-1]
-			c, err := backup(ctx, *socket, args[0], dest)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(s.out, "%s: %d bytes, %s\n", dest, c.Bytes, brief(c))
+		Args: cobra.ArbitraryArgs,
+	}
+	socket := declareSocket(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		names := []string{"a state file", "where to put the copy"}
+		if *socket != "" {
+			names = names[1:]
+		}
+		if err := misused(wantArgs(args, names...)); err != nil {
 			return err
 		}
-	},
+		dest := args[len(args)-1]
+		made, err := backup(c.Context(), *socket, args[0], dest)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "%s: %d bytes, %s\n", dest, made.Bytes, brief(made))
+		return err
+	}
+	return c
 }
 
 func backup(ctx context.Context, socket, file, dest string) (*store.Contents, error) {
@@ -115,9 +119,10 @@ func fetch(ctx context.Context, socket string, w io.Writer) error {
 	})
 }
 
-var restoreCommand = command{
-	name: "state restore", args: "SRC DEST", summary: "Make a copy the state file again",
-	details: `
+func restoreCommand(p *program) *cobra.Command {
+	c := &cobra.Command{
+		Use: "restore SRC DEST", Short: "Make a copy the state file again",
+		Long: `
 SRC is verified first. DEST must not exist; with --force it is kept under
 DEST.replaced-TIME, and no provider may run on it.
 
@@ -128,24 +133,25 @@ inventory: servers that the copy does not know are adopted, and nothing that no
 machine claims is deleted for a day. To move the file of a stopped provider to
 another host, copy it; restore is for going back.
 `,
-	setup: func(f *pflag.FlagSet) runner {
-		force := f.Bool("force", false, "replace DEST, and keep it under another name")
-		return func(_ context.Context, s streams, args []string) error {
-			if err := misused(wantArgs(args, "a copy", "where the state file belongs")); err != nil {
-				return err
-			}
-			r, err := store.Restore(args[0], args[1], *force, time.Now())
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(s.out, "%s: %s\n", args[1], brief(&r.Contents))
-			if r.Replaced != "" {
-				fmt.Fprintf(s.out, "the file before is kept: %s\n", r.Replaced)
-			}
-			if r.Rewound > 0 {
-				fmt.Fprintf(s.out, "operations dropped: %d; their machines get their servers back from the cloud's tags\n", r.Rewound)
-			}
-			return nil
+		Args: cobra.ArbitraryArgs,
+	}
+	force := c.Flags().Bool("force", false, "replace DEST, and keep it under another name")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if err := misused(wantArgs(args, "a copy", "where the state file belongs")); err != nil {
+			return err
 		}
-	},
+		r, err := store.Restore(args[0], args[1], *force, time.Now())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.out, "%s: %s\n", args[1], brief(&r.Contents))
+		if r.Replaced != "" {
+			fmt.Fprintf(p.out, "the file before is kept: %s\n", r.Replaced)
+		}
+		if r.Rewound > 0 {
+			fmt.Fprintf(p.out, "operations dropped: %d; their machines get their servers back from the cloud's tags\n", r.Rewound)
+		}
+		return nil
+	}
+	return c
 }

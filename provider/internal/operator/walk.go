@@ -1,298 +1,306 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/operator/terminal"
 )
 
-// maxBlob is the contract's limit on a bootstrap blob. Judged before the first
-// step: a server that is made first would be paid for.
-const maxBlob = 1 << 20
+// walker is one run of walk.
+type walker struct {
+	program     *program
+	client      *client
+	order       order
+	blob        string // --blob-file
+	typ         string
+	noConfigure bool
+	yes         bool
+	timeout     time.Duration
+	socket      *string
+}
 
-// defaultShard is nobody else's: a newer token in the name of a shard of
-// BigFleet would fence that shard out.
-const defaultShard = "capacityctl"
+func (p *program) walkCommand() *cobra.Command {
+	w := &walker{program: p}
+	c := connected(&cobra.Command{
+		Use: "walk [MACHINE]", Short: "Try a whole cycle on one free machine: create, configure, drain, delete",
+		Long: `
+A smoke test of provider, cloud, agent and hook. It takes the SPECULATIVE machine
+that is named, or the cheapest, of --type if that is given; a dedicated server only
+when it is named, by id or type. It says what that costs, and on a terminal asks
+first, unless --yes is given. Each step is waited for.
 
-// walkPause is between two looks at a machine that is under way.
-const walkPause = 250 * time.Millisecond
-
-var walkCommand = command{
-	name: "walk", args: "MACHINE STEP... [flags]", summary: "Drive one machine by hand through create, configure, drain, delete",
-	details: `
-The steps are made in the order given; each is waited for until it has settled.
-They are real: create makes a server that is billed, drain and delete take a
-host away from who uses it. A step that is repeated while it is under way, or at
-its end, is a replay: nothing is started again.
-
-Each call carries a fencing token: --shard, --epoch and a number that counts up.
-The default shard is no shard of BigFleet. To walk in the name of one that runs
-takes the machine away from it: its next call fails, which pages its operator.
-With mutual TLS the client certificate must be bigfleet://shard/SHARD.
+If a step fails, or you interrupt, it cleans up: it waits for what is under way,
+drains and deletes, and says what is left if that does not work. A FAILED machine
+is left to the provider, which removes what is left in the cloud.
+` + fencing,
+		Example: `
+capacityctl walk --type DEV1-S --cluster prod --blob-file join.sh
+capacityctl walk m-1 --no-configure --yes
+printf '#!/bin/sh\ntrue\n' | capacityctl walk --cluster trial --blob-file -
 `,
-	setup: func(f *pflag.FlagSet) runner {
-		var (
-			conn connection
-			w    walker
-			blob string
-		)
-		f.StringVar(&w.shard, "shard", defaultShard, "shard `id` of the fencing token")
-		f.Int64Var(&w.epoch, "epoch", 0, "`epoch` of the fencing token (default: the time, in microseconds)")
-		f.StringVar(&w.cluster, "cluster", "", "configure: `id` of the cluster")
-		f.StringVar(&blob, "blob-file", "", "configure: `file` with the bootstrap blob, - for standard input")
-		f.DurationVar(&w.grace, "grace", 0, "drain: `time` that workloads get to leave, in whole seconds")
-		f.DurationVar(&w.timeout, "timeout", 45*time.Minute, "how long to wait for each step")
-		conn.declare(f)
-		return func(ctx context.Context, s streams, args []string) error {
-			if !f.Changed("epoch") {
-				w.epoch = time.Now().UnixMicro() // two walks in one second are two reigns
-			}
-			if err := misused(conn.check(), w.check(args, blob)); err != nil {
+		ValidArgsFunction: p.machineIDs(1, pb.MachineState_MACHINE_STATE_SPECULATIVE),
+		RunE: func(c *cobra.Command, args []string) error {
+			w.order.defaultEpoch(c)
+			if err := w.check(args); err != nil {
 				return err
 			}
-			if blob != "" {
-				var err error
-				if w.blob, err = readBlob(blob, s.in); err != nil {
-					return err
-				}
+			if err := w.order.readBlob(w.blob, p.in); err != nil {
+				return err
 			}
-			return conn.with(func(c *client) error {
-				w.client, w.out = c, s.out
-				return w.walk(ctx, args[1:])
+			return p.conn.with(func(cl *client) error {
+				w.client = cl
+				return w.run(c.Context(), args)
 			})
-		}
-	},
+		},
+	})
+	f := c.Flags()
+	f.StringVar(&w.typ, "type", "", "take a machine of this instance `type`")
+	w.order.declareConfigure(p, c, &w.blob)
+	f.BoolVar(&w.noConfigure, "no-configure", false, "create and delete only: no cluster is touched")
+	f.DurationVar(&w.order.grace, "grace", 0, "drain: `time` that workloads get to leave, in whole seconds")
+	f.BoolVarP(&w.yes, "yes", "y", false, "do not ask")
+	w.order.declareFence(c)
+	f.DurationVar(&w.timeout, "timeout", defaultTimeout, "how `long` to wait for each step")
+	w.socket = declareSteps(f)
+	p.completesWith(c, "type", (*pb.Machine).GetInstanceType)
+	return c
 }
 
-// walker makes calls on one machine.
-type walker struct {
-	client   *client
-	out      io.Writer
-	id       string
-	shard    string
-	epoch    int64
-	sequence int64
-	cluster  string
-	blob     []byte
-	grace    time.Duration
-	timeout  time.Duration
-}
-
-// step is one transition as an operator names it.
-type step struct {
-	name string
-	end  pb.MachineState
-	call func(*walker, context.Context) (*pb.TransitionAck, error)
-}
-
-var steps = []step{
-	{"create", pb.MachineState_MACHINE_STATE_IDLE, func(w *walker, ctx context.Context) (*pb.TransitionAck, error) {
-		return w.client.Create(ctx, &pb.CreateRequest{MachineId: w.id, ShardId: w.shard, ShardEpoch: w.epoch, SequenceNumber: w.sequence})
-	}},
-	{"configure", pb.MachineState_MACHINE_STATE_CONFIGURED, func(w *walker, ctx context.Context) (*pb.TransitionAck, error) {
-		return w.client.Configure(ctx, &pb.ConfigureRequest{
-			MachineId: w.id, ClusterId: w.cluster, BootstrapBlob: w.blob,
-			ShardId: w.shard, ShardEpoch: w.epoch, SequenceNumber: w.sequence,
-		})
-	}},
-	{"drain", pb.MachineState_MACHINE_STATE_IDLE, func(w *walker, ctx context.Context) (*pb.TransitionAck, error) {
-		return w.client.Drain(ctx, &pb.DrainRequest{
-			MachineId: w.id, GracePeriodSeconds: int64(w.grace / time.Second),
-			ShardId: w.shard, ShardEpoch: w.epoch, SequenceNumber: w.sequence,
-		})
-	}},
-	{"delete", pb.MachineState_MACHINE_STATE_SPECULATIVE, func(w *walker, ctx context.Context) (*pb.TransitionAck, error) {
-		return w.client.Delete(ctx, &pb.DeleteRequest{MachineId: w.id, ShardId: w.shard, ShardEpoch: w.epoch, SequenceNumber: w.sequence})
-	}},
-}
-
-// findStep returns the step of a name.
-func findStep(name string) (step, bool) {
-	i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
-	if i < 0 {
-		return step{}, false
-	}
-	return steps[i], true
-}
-
-// check judges the command line: every fault at once, before anything is made.
-func (w *walker) check(args []string, blob string) error {
-	var errs []error
-	if len(args) < 2 {
-		errs = append(errs, errors.New("it takes a machine's id and one or more of create, configure, drain, delete"))
-	}
-	if len(args) > 0 {
-		w.id = args[0]
-		for _, name := range args[1:] {
-			if _, ok := findStep(name); !ok {
-				errs = append(errs, fmt.Errorf("step %q is unknown, want create, configure, drain or delete", name))
-			}
-		}
-	}
-	if slices.Contains(args, "configure") {
-		if w.cluster == "" {
-			errs = append(errs, errors.New("--cluster: missing; configure binds the machine to it"))
-		}
-		if blob == "" {
-			errs = append(errs, errors.New("--blob-file: missing; configure gives it to the host's hook"))
-		}
-	}
-	if w.shard == "" {
-		errs = append(errs, errors.New("--shard: empty; a call without a fencing token could undo what a shard does"))
-	}
-	if w.epoch < 0 {
-		errs = append(errs, fmt.Errorf("--epoch: %d is negative", w.epoch))
-	}
-	if w.grace < 0 || w.grace%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("--grace: %s, want whole seconds, 0 or more", w.grace))
-	}
-	if w.timeout <= 0 {
-		errs = append(errs, fmt.Errorf("--timeout: %s, want more than 0", w.timeout))
-	}
-	return errors.Join(errs...)
-}
-
-func readBlob(path string, stdin io.Reader) ([]byte, error) {
-	from := stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("--blob-file: %w", err)
-		}
-		defer f.Close()
-		from = f
-	}
-	blob, err := io.ReadAll(io.LimitReader(from, maxBlob+1))
+func (w *walker) check(args []string) error {
+	errs := []error{w.program.conn.check(), w.order.checkFence(), w.order.checkGrace(), checkTimeout(w.timeout)}
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("--blob-file: %w", err)
-	case len(blob) > maxBlob:
-		return nil, fmt.Errorf("--blob-file %s: more than %d bytes, the limit of the contract", path, maxBlob)
-	default:
-		return blob, nil
+	case len(args) > 1:
+		errs = append(errs, fmt.Errorf("it takes one machine, and got %d arguments; for single steps see capacityctl create, configure, drain and delete", len(args)))
+	case len(args) == 1 && w.typ != "":
+		errs = append(errs, errors.New("--type: of no use beside a machine's id"))
 	}
+	switch {
+	case !w.noConfigure && (w.order.cluster == "" || w.blob == ""):
+		errs = append(errs, w.order.checkConfigure(w.blob), errors.New("or give --no-configure, to create and delete only"))
+	case w.noConfigure && (w.order.cluster != "" || w.blob != ""):
+		errs = append(errs, errors.New("--no-configure: contradicts --cluster and --blob-file"))
+	}
+	return misused(errs...)
 }
 
-func (w *walker) walk(ctx context.Context, names []string) error {
-	for _, name := range names {
-		s, _ := findStep(name) // checked
-		if err := w.step(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *walker) step(ctx context.Context, s step) error {
-	began := time.Now()
-	w.sequence++
-	ack, err := func() (*pb.TransitionAck, error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		return s.call(w, ctx)
-	}()
+func (w *walker) run(ctx context.Context, args []string) error {
+	m, err := w.pick(ctx, args)
 	if err != nil {
-		return w.client.how.explain(s.name+" "+w.id, err)
-	}
-	w.say(s, "accepted, operation %s", ack.GetOperationId())
-	m, err := w.settle(ctx, s, ack.GetMachine())
-	took := time.Since(began).Round(10 * time.Millisecond)
-	switch {
-	case err != nil:
 		return err
-	case m.GetState() == s.end:
-		w.say(s, "%s after %s%s", stateName(m.GetState()), took, where(m))
-		return nil
-	case m.GetState() == pb.MachineState_MACHINE_STATE_FAILED:
-		return fmt.Errorf("%s %s: FAILED after %s: %s\n%s", s.name, w.id, took, printable(m.GetLastError()), failedAdvice(m))
-	default:
-		return fmt.Errorf("%s %s: the machine is %s and not %s: somebody else drives it too", s.name, w.id, stateName(m.GetState()), stateName(s.end))
 	}
+	plan := w.plan(m)
+	o := w.program.stdout()
+	fmt.Fprintf(o, "%s\n", w.announce(m, plan))
+	if err := w.confirm(ctx, m); err != nil {
+		return err
+	}
+	began := time.Now()
+	made := false // a server may have been made
+	for _, k := range plan {
+		accepted, err := w.step(ctx, o, k, m.GetId())
+		made = made || accepted || mayHaveBegun(err)
+		if err != nil {
+			if !made {
+				return fmt.Errorf("%w\nNothing was made", err)
+			}
+			return w.cleanUp(context.WithoutCancel(ctx), o, m.GetId(), err)
+		}
+		w.order.sequence++
+	}
+	last := plan[len(plan)-1]
+	_, err = fmt.Fprintf(o, "walk %s: %s in %s; it is %s\n", printable(m.GetId()), o.Paint(terminal.Green, "done"),
+		time.Since(began).Round(10*time.Millisecond), stateName(last.end))
+	return err
 }
 
-// settle waits until the machine is in a state at rest. A provider that
-// restarts meanwhile is waited for: the operation goes on.
-func (w *walker) settle(ctx context.Context, s step, m *pb.Machine) (*pb.Machine, error) {
-	wait, cancel := context.WithTimeout(ctx, w.timeout)
-	defer cancel()
-	tick := time.NewTicker(walkPause)
-	defer tick.Stop()
-	shown, lost := pb.MachineState_MACHINE_STATE_UNSPECIFIED, false
-	for {
-		if m.GetState() != shown {
-			shown = m.GetState()
-			if underWay(shown) {
-				w.say(s, "%s", stateName(shown))
-			}
-		}
-		if !lost && !underWay(m.GetState()) {
-			return m, nil
-		}
-		select {
-		case <-tick.C:
-		case <-wait.Done():
-			return nil, fmt.Errorf("%s %s: stopped waiting while it is %s (%w); the operation goes on: capacityctl get %s shows it, and the same walk again waits for it",
-				s.name, w.id, stateName(m.GetState()), context.Cause(wait), w.id)
-		}
-		next, err := w.client.get(wait, w.id)
-		switch code := status.Code(err); {
-		case err == nil:
-			m, lost = next, false
-		case wait.Err() != nil: // said above
-		case code == codes.Unavailable || code == codes.DeadlineExceeded:
-			if !lost {
-				w.say(s, "the provider does not answer; waiting for it")
-			}
-			lost = true
-		default:
-			return nil, w.client.how.explain("get "+w.id, err)
-		}
-	}
-}
-
-func underWay(s pb.MachineState) bool {
-	switch s {
-	case pb.MachineState_MACHINE_STATE_CREATING, pb.MachineState_MACHINE_STATE_CONFIGURING,
-		pb.MachineState_MACHINE_STATE_DRAINING, pb.MachineState_MACHINE_STATE_DELETING:
+// mayHaveBegun says whether a call without an answer may have been accepted all
+// the same.
+func mayHaveBegun(err error) bool {
+	switch codeOf(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	default:
 		return false
 	}
 }
 
-func (w *walker) say(s step, format string, args ...any) {
-	fmt.Fprintf(w.out, "%s  %-9s  %s\n", clock(), s.name, fmt.Sprintf(format, args...))
+// pick finds the machine to walk.
+func (w *walker) pick(ctx context.Context, args []string) (*pb.Machine, error) {
+	if len(args) == 1 {
+		m, err := w.client.get(ctx, args[0])
+		if err != nil {
+			return nil, w.program.conn.explain("get "+printable(args[0]), err)
+		}
+		if m.GetState() != pb.MachineState_MACHINE_STATE_SPECULATIVE {
+			return nil, fmt.Errorf("walk %s: it is %s, and a walk begins with a SPECULATIVE machine: name another, or none", printable(args[0]), stateName(m.GetState()))
+		}
+		return m, nil
+	}
+	l, err := w.client.list(ctx, &pb.ListFilter{States: []pb.MachineState{pb.MachineState_MACHINE_STATE_SPECULATIVE}})
+	if err != nil {
+		return nil, err
+	}
+	free := slices.DeleteFunc(l.Machines, func(m *pb.Machine) bool {
+		// A dedicated server is ordered for good: never by chance.
+		return w.typ == "" && dedicated(m) || w.typ != "" && m.GetInstanceType() != w.typ
+	})
+	if len(free) == 0 {
+		if w.typ != "" {
+			return nil, fmt.Errorf("walk: no SPECULATIVE machine of --type %s; capacityctl list --state SPECULATIVE shows what is free", printable(w.typ))
+		}
+		return nil, errors.New("walk: no SPECULATIVE machine is free that can be given back; capacityctl list shows what there is. A dedicated server is taken only when it is named")
+	}
+	return slices.MinFunc(free, func(a, b *pb.Machine) int {
+		return cmp.Or(orders["price"](a, b), orders["id"](a, b))
+	}), nil
 }
 
-func where(m *pb.Machine) string {
-	var b strings.Builder
-	if ref := m.GetHost().GetRef(); ref != "" {
-		b.WriteString(", host " + printable(ref))
-	}
-	if c := m.GetCluster(); c != "" {
-		b.WriteString(", cluster " + printable(c))
-	}
-	return b.String()
+// dedicated says whether the machine's server, once ordered, is not given back.
+func dedicated(m *pb.Machine) bool {
+	return m.GetCapacityType() == pb.CapacityType_CAPACITY_TYPE_BARE_METAL
 }
 
-// failedAdvice says what becomes of a failed machine, and what to do.
-func failedAdvice(m *pb.Machine) string {
-	if m.GetCluster() != "" {
-		return "The machine stays FAILED; another id takes its slot. It was bound to cluster " + printable(m.GetCluster()) +
-			", so that its host is kept for a while (--failed-retention): look at it with journalctl -u bigfleet-agent, move workloads away, " +
-			"and delete the server in the cloud's console to get rid of it sooner."
+func (w *walker) plan(m *pb.Machine) []kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+		return w.noConfigure && (k.name == "configure" || k.name == "drain") || dedicated(m) && k.name == "delete"
+	})
+}
+
+// announce says what will be done, and what it costs.
+func (w *walker) announce(m *pb.Machine, plan []kind) string {
+	var names []string
+	for _, k := range plan {
+		names = append(names, k.name)
 	}
-	return "The machine stays FAILED; what it left in the cloud is removed, and another id takes its slot (capacityctl watch). " +
-		"Mend the cause first, then walk the new id."
+	text := fmt.Sprintf("walk %s: %s, %s in zone %s: %s", printable(m.GetId()), orDash(m.GetInstanceType()), capacityName(m.GetCapacityType()), orDash(m.GetZone()), strings.Join(names, ", "))
+	if dedicated(m) {
+		return text + "\nIt orders a DEDICATED SERVER, which costs what its offer says (the list has no price), and is not given back at the end: it stays IDLE."
+	}
+	return text + fmt.Sprintf("\nIt makes a real server: %s USD an hour, from create until delete.", price(m))
+}
+
+// errDeclined ends a walk that was not wanted.
+var errDeclined = errors.New("walk: not confirmed; nothing was made")
+
+// confirm asks on a terminal. Elsewhere there is nobody to ask: a server that is
+// given back is made, a dedicated one is not.
+func (w *walker) confirm(ctx context.Context, m *pb.Machine) error {
+	if w.yes {
+		return nil
+	}
+	in, ok := w.program.in.(*os.File)
+	if !ok || !terminal.IsTerminal(in) || !terminal.IsTerminal(w.program.err) {
+		if dedicated(m) {
+			return errors.New("walk: a dedicated server is not ordered unasked; give --yes")
+		}
+		return nil
+	}
+	fmt.Fprint(w.program.err, "Go on? [y/N] ")
+	answer, err := terminal.ReadLine(ctx, in)
+	if err != nil {
+		fmt.Fprintln(w.program.err)
+		return errors.Join(errDeclined, err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	default:
+		return errDeclined
+	}
+}
+
+// step makes one transition; accepted says that the provider has begun it.
+func (w *walker) step(ctx context.Context, o *terminal.Output, k kind, id string) (accepted bool, err error) {
+	d := &driver{client: w.client, socket: *w.socket, wait: true, timeout: w.timeout, show: newProgress(o, 1)}
+	outcomes, err := d.each(ctx, k, &w.order, []string{id})
+	return outcomes[0].OperationID != "", errors.Join(outcomes[0].err, err)
+}
+
+// cleanUp takes the machine back to where it came from, and says how far it got.
+// why is what went wrong. ctx does not end with the first signal; a second one
+// ends the program.
+func (w *walker) cleanUp(ctx context.Context, o *terminal.Output, id string, why error) error {
+	if errors.Is(why, errTaken) || codeOf(why) == codes.FailedPrecondition {
+		return errors.Join(why, fmt.Errorf("NOT CLEANED UP: %s is left to whoever else drives it", printable(id)))
+	}
+	fmt.Fprintf(o, "%s\n%s; a second interrupt leaves it as it is\n", printable(firstLine(why)), o.Paint(terminal.Yellow, "cleaning up"))
+	left := func(m *pb.Machine, err error) error {
+		state := "in an unknown state"
+		if m != nil {
+			state = stateName(m.GetState()) + where(m) + ", " + price(m) + " USD an hour"
+		}
+		if err != nil && err.Error() == why.Error() {
+			err = nil // it failed as before
+		}
+		return errors.Join(why, fmt.Errorf("NOT CLEANED UP: %s is %s\nLook with capacityctl get %s, then drain it if it is CONFIGURED, and delete it: capacityctl delete %s --wait", printable(id), state, printable(id), printable(id)), err)
+	}
+	for {
+		m, err := w.client.get(ctx, id)
+		switch {
+		case status.Code(err) == codes.NotFound:
+			return errors.Join(why, fmt.Errorf("%s is listed no more: it failed, and what it had in the cloud was removed", printable(id)))
+		case err != nil:
+			return left(nil, w.program.conn.explain("get "+printable(id), err))
+		}
+		var next kind
+		switch state := m.GetState(); {
+		case state == pb.MachineState_MACHINE_STATE_SPECULATIVE:
+			return errors.Join(why, fmt.Errorf("cleaned up: %s is SPECULATIVE, nothing of it is left", printable(id)))
+		case state == pb.MachineState_MACHINE_STATE_FAILED:
+			return errors.Join(why, fmt.Errorf("%s is FAILED, and left to the provider", printable(id)))
+		case state == pb.MachineState_MACHINE_STATE_IDLE && dedicated(m):
+			return errors.Join(why, fmt.Errorf("%s is IDLE%s: a dedicated server is not given back; the next Create takes it", printable(id), where(m)))
+		case underWay(state):
+			if err := w.await(ctx, o, m); err != nil {
+				return left(m, err)
+			}
+			continue
+		case state == pb.MachineState_MACHINE_STATE_CONFIGURED:
+			next = kinds[2]
+		default:
+			next = kinds[3]
+		}
+		w.order.sequence++
+		if _, err := w.step(ctx, o, next, id); err != nil {
+			return left(m, err)
+		}
+	}
+}
+
+// await waits for a transition that somebody has begun before.
+func (w *walker) await(ctx context.Context, o *terminal.Output, m *pb.Machine) error {
+	k := kinds[slices.IndexFunc(kinds, func(k kind) bool { return during(k) == m.GetState() })]
+	d := &driver{client: w.client, socket: *w.socket, wait: true, timeout: w.timeout, show: newProgress(o, 1)}
+	d.show.begin(m.GetId(), k)
+	stop := d.background(ctx)
+	m, err := d.settle(ctx, k, m.GetId(), m, settlePause)
+	d.show.end(m.GetId(), k, m, "", err)
+	stop()
+	return errors.Join(err, d.show.close())
+}
+
+// during is the state of a machine while a transition is under way.
+func during(k kind) pb.MachineState {
+	switch k.name {
+	case "create":
+		return pb.MachineState_MACHINE_STATE_CREATING
+	case "configure":
+		return pb.MachineState_MACHINE_STATE_CONFIGURING
+	case "drain":
+		return pb.MachineState_MACHINE_STATE_DRAINING
+	default:
+		return pb.MachineState_MACHINE_STATE_DELETING
+	}
 }

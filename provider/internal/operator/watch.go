@@ -8,138 +8,119 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/proto"
+	"github.com/spf13/cobra"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 )
 
-// fullEvery is how often the watch reads the whole list: a delta does not tell
-// which ids have disappeared.
-const fullEvery = 30
-
-var watchCommand = command{
-	name: "watch", args: "[MACHINE...] [flags]", summary: "Show changes as they happen, until interrupted",
-	details: `
+func (p *program) watchCommand() *cobra.Command {
+	var (
+		out      format
+		interval interval
+		initial  bool
+	)
+	c := connected(&cobra.Command{
+		Use: "watch [MACHINE...]", Short: "Print changes as they happen, a line each, until interrupted",
+		Long: `
 Each line is one change: the time, the machine, its state and what else is new.
 It asks for what has changed since the last revision; a provider that restarts
 is waited for. A state that is passed between two questions is not seen: give a
 shorter --interval, or read the provider's log, which has them all. The JSON is
 one object a line: time and machine, or time and gone.
+
+For a table that follows the machines see list --watch.
 `,
-	setup: func(f *pflag.FlagSet) runner {
-		var (
-			conn     connection
-			out      format
-			interval time.Duration
-			initial  bool
-		)
-		f.DurationVar(&interval, "interval", time.Second, "`pause` between two questions, 100ms or more")
-		f.BoolVar(&initial, "initial", false, "first show every machine as it is")
-		out.declare(f)
-		conn.declare(f)
-		return func(ctx context.Context, s streams, args []string) error {
-			var intervalErr error
-			if interval < 100*time.Millisecond {
-				intervalErr = fmt.Errorf("--interval: %s, want 100ms or more", interval)
-			}
-			if err := misused(conn.check(), out.check(), intervalErr); err != nil {
+		Example: `
+capacityctl watch
+capacityctl watch m-1 m-2 -o json | jq -c 'select(.machine.state == "MACHINE_STATE_FAILED")'
+`,
+		ValidArgsFunction: p.machineIDs(0),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := misused(p.conn.check(), out.check(formatTable, formatJSON), interval.check()); err != nil {
 				return err
 			}
-			return conn.with(func(c *client) error {
-				w := &watcher{client: c, out: s.out, notes: s.err, json: out == formatJSON, known: map[string]*pb.Machine{}, only: map[string]bool{}}
-				for _, id := range args {
-					w.only[id] = true
-				}
-				return w.run(ctx, interval, initial)
+			return p.conn.with(func(cl *client) error {
+				f := follow(cl, func(m *pb.Machine) bool { return among(args, m.GetId()) })
+				w := &watcher{follower: f, out: p.out, notes: p.err, json: out == formatJSON}
+				return w.run(c.Context(), time.Duration(interval), initial)
 			})
-		}
-	},
+		},
+	})
+	interval.declare(c)
+	c.Flags().BoolVar(&initial, "initial", false, "first show every machine as it is")
+	out.declare(c, formatTable, formatJSON)
+	return c
 }
 
-// watcher follows the list. known is what it has shown or may leave unshown.
+// interval is the pause between two questions: --interval.
+type interval time.Duration
+
+const shortestInterval = 100 * time.Millisecond
+
+func (i *interval) declare(c *cobra.Command) {
+	c.Flags().DurationVar((*time.Duration)(i), "interval", time.Second, "`pause` between two questions, 100ms or more")
+}
+
+func (i interval) check() error {
+	if time.Duration(i) < shortestInterval {
+		return fmt.Errorf("--interval: %s, want %s or more", time.Duration(i), shortestInterval)
+	}
+	return nil
+}
+
+// watcher prints what a follower sees.
 type watcher struct {
-	client *client
-	out    io.Writer
-	notes  io.Writer
-	json   bool
-	only   map[string]bool // ids; empty for all
-	known  map[string]*pb.Machine
-	cursor []byte
+	*follower
+	out   io.Writer
+	notes io.Writer
+	json  bool
 }
 
-func (w *watcher) run(ctx context.Context, interval time.Duration, initial bool) error {
-	l, err := w.client.list(ctx, &pb.ListFilter{})
+func (w *watcher) run(ctx context.Context, pause time.Duration, initial bool) error {
+	events, err := w.next(ctx)
 	if err != nil {
 		return err
 	}
-	if err := w.take(l, true, initial); err != nil {
-		return err
+	if initial {
+		if err := w.showAll(events); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(w.notes, "watching %d machines\n", len(w.known))
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
-	lost := false
-	for n := 1; ; n++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil // this is how a watch ends
 		case <-tick.C:
 		}
-		full := lost || n%fullEvery == 0
-		filter := &pb.ListFilter{SinceRevision: w.cursor}
-		if full {
-			filter.SinceRevision = nil
-		}
-		l, err := w.client.list(ctx, filter)
+		wasLost := w.lost
+		events, err := w.next(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			if !lost {
+			if !wasLost {
 				fmt.Fprintf(w.notes, "%s  %s\ntrying again\n", clock(), err)
 			}
-			lost = true
 			continue
-		case lost:
+		case wasLost:
 			fmt.Fprintf(w.notes, "%s  the provider answers again\n", clock())
 		}
-		lost = false
-		if err := w.take(l, full, true); err != nil {
+		if err := w.showAll(events); err != nil {
 			return err
 		}
 	}
 }
 
-// take shows what is new in a list. A delta may turn out to be the full list:
-// what is known already is not shown again.
-func (w *watcher) take(l *pb.MachineList, full, show bool) error {
-	listed := make(map[string]bool, len(l.GetMachines()))
-	for _, m := range l.GetMachines() {
-		id := m.GetId()
-		listed[id] = true
-		old := w.known[id]
-		if len(w.only) > 0 && !w.only[id] || proto.Equal(old, m) {
-			continue
+func (w *watcher) showAll(events []event) error {
+	for _, e := range events {
+		show := w.show
+		if e.machine == nil {
+			show = w.gone
 		}
-		w.known[id] = m
-		if !show {
-			continue
-		}
-		if err := w.show(old, m); err != nil {
-			return err
-		}
-	}
-	w.cursor = l.GetRevision()
-	if !full {
-		return nil
-	}
-	for id := range w.known {
-		if listed[id] {
-			continue
-		}
-		delete(w.known, id)
-		if err := w.gone(id); err != nil {
+		if err := show(e); err != nil {
 			return err
 		}
 	}
@@ -153,7 +134,8 @@ type change struct {
 	Gone    string          `json:"gone,omitempty"` // an id that is listed no more
 }
 
-func (w *watcher) show(old, m *pb.Machine) error {
+func (w *watcher) show(e event) error {
+	old, m := e.old, e.machine
 	if w.json {
 		data, err := compactJSON(m)
 		if err != nil {
@@ -170,6 +152,7 @@ func (w *watcher) show(old, m *pb.Machine) error {
 	}
 	line := []string{clock(), printable(m.GetId()), state}
 	for _, field := range []struct{ name, was, is string }{
+		{"stage", old.GetLabels()[stageLabel], m.GetLabels()[stageLabel]},
 		{"host", old.GetHost().GetRef(), m.GetHost().GetRef()},
 		{"cluster", old.GetCluster(), m.GetCluster()},
 		{"usd/hour", price(old), price(m)},
@@ -183,11 +166,11 @@ func (w *watcher) show(old, m *pb.Machine) error {
 	return err
 }
 
-func (w *watcher) gone(id string) error {
+func (w *watcher) gone(e event) error {
 	if w.json {
-		return json.NewEncoder(w.out).Encode(change{Time: time.Now().UTC(), Gone: id})
+		return json.NewEncoder(w.out).Encode(change{Time: time.Now().UTC(), Gone: e.id})
 	}
-	_, err := fmt.Fprintf(w.out, "%s  %s  gone from the list\n", clock(), printable(id))
+	_, err := fmt.Fprintf(w.out, "%s  %s  gone from the list\n", clock(), printable(e.id))
 	return err
 }
 

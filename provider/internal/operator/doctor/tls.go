@@ -1,0 +1,177 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// expiryWarning is how long before a certificate's end it is time to act: the
+// alert BigFleetCertificateEndsSoon says the same.
+const expiryWarning = 14 * 24 * time.Hour
+
+// secured looks at the TLS of a port: one finding for each thing that can be
+// wrong with it, so that none hides another. ok says that a client would connect.
+func (e *examination) secured(ctx context.Context, what, addr, name string, roots *x509.CertPool, caFlag string, cert *tls.Certificate) (ok bool, state tls.ConnectionState) {
+	state, err := e.handshake(ctx, addr, name, cert)
+	if err != nil {
+		advice := "Is this the right port? A provider speaks TLS there if it was started with a certificate."
+		if _, plain := errors.AsType[tls.RecordHeaderError](err); plain {
+			advice = "It speaks plaintext. Start the provider with a certificate for this port, or check the port."
+			if what == "grpc" {
+				advice = "It speaks plaintext. Give --insecure, or start the provider with --tls-cert and --tls-key; or this is another port than --addr."
+			}
+		}
+		e.say(what+" tls", Fail, advice, "%s: %v", addr, err)
+		return false, state
+	}
+	ok = true
+	check := func(check string, bad bool, level Level, advice, format string, args ...any) {
+		if !bad {
+			level, advice = OK, ""
+		}
+		ok = ok && level != Fail
+		e.say(what+" "+check, level, advice, format, args...)
+	}
+	old := state.Version < tls.VersionTLS13
+	check("tls", old, Warn, "The provider itself speaks TLS 1.3: something on the way ends the connection.", "%s, %s", tls.VersionName(state.Version), tls.CipherSuiteName(state.CipherSuite))
+	leaf, now := state.PeerCertificates[0], time.Now()
+	err = chain(state.PeerCertificates, roots, now)
+	detail := fmt.Sprintf("%s, signed by %s", subject(leaf), issuer(leaf))
+	if err != nil {
+		detail += ": " + err.Error()
+	}
+	check("chain", err != nil, Fail, "Give the CA that signed it with "+caFlag+", or have the provider show a certificate of yours, with the intermediate ones behind it.", "%s", detail)
+	err = leaf.VerifyHostname(name)
+	detail = "good for " + name
+	if err != nil {
+		detail = err.Error()
+	}
+	check("name", err != nil, Fail, "Have the certificate issued for this name, or use a name that is in it.", "%s", detail)
+	level, detail, advice := validity(leaf, now)
+	check("expiry", level != OK, level, advice, "%s", detail)
+	return ok, state
+}
+
+// handshake shakes hands and takes whatever certificate is shown: what it is
+// worth is looked at afterwards, and nothing is sent.
+func (e *examination) handshake(ctx context.Context, addr, name string, cert *tls.Certificate) (tls.ConnectionState, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	raw, err := e.dial(ctx, addr)
+	if err != nil {
+		return tls.ConnectionState{}, err
+	}
+	defer raw.Close()
+	conn := tls.Client(raw, lenient(name, cert))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return tls.ConnectionState{}, err
+	}
+	return conn.ConnectionState(), nil
+}
+
+func lenient(name string, cert *tls.Certificate) *tls.Config {
+	cfg := &tls.Config{
+		ServerName: name, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		InsecureSkipVerify: true, //nolint:gosec // G402: each fault of the certificate is reported by name instead
+	}
+	if cert != nil {
+		cfg.Certificates = []tls.Certificate{*cert}
+	}
+	return cfg
+}
+
+// chain verifies a certificate without its name, and without its time, which
+// are checks of their own.
+func chain(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) error {
+	leaf := shown[0]
+	if now.After(leaf.NotAfter) || now.Before(leaf.NotBefore) {
+		now = leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
+	}
+	between := x509.NewCertPool()
+	for _, c := range shown[1:] {
+		between.AddCert(c)
+	}
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return err
+}
+
+// validity judges a certificate's time.
+func validity(c *x509.Certificate, now time.Time) (level Level, detail, advice string) {
+	left := c.NotAfter.Sub(now)
+	switch {
+	case now.Before(c.NotBefore):
+		return Fail, "not valid before " + date(c.NotBefore), "Or this host's clock is wrong: it says " + date(now) + "."
+	case left <= 0:
+		return Fail, "ended " + date(c.NotAfter), "Replace it; with --tls-reload the provider takes the new file by itself. Or this host's clock is wrong: it says " + date(now) + "."
+	case left < expiryWarning:
+		return Warn, fmt.Sprintf("ends %s, in %d days", date(c.NotAfter), int(left.Hours()/24)), "Replace it before that; with --tls-reload the provider takes the new file by itself."
+	default:
+		return OK, fmt.Sprintf("ends %s, in %d days", date(c.NotAfter), int(left.Hours()/24)), ""
+	}
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func subject(c *x509.Certificate) string {
+	names := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return cmp.Or(c.Subject.String(), strings.Join(names, ", "), "a certificate without a name")
+}
+
+func issuer(c *x509.Certificate) string { return cmp.Or(c.Issuer.String(), "an issuer without a name") }
+
+// client looks at the certificate that is presented: whether a server would
+// take it is seen by the calls.
+func (e *examination) client(now time.Time) {
+	if e.Certificate == nil || e.Insecure {
+		return
+	}
+	leaf := e.Certificate.Leaf
+	const name = "client certificate"
+	if level, detail, advice := validity(leaf, now); level != OK {
+		e.say(name, level, advice, "%s %s", subject(leaf), detail)
+	}
+	if len(leaf.ExtKeyUsage) > 0 && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		e.say(name, Fail, "Have it issued with the extended key usage clientAuth.", "%s is not made for clients", subject(leaf))
+	}
+	level, role, advice := roleOf(leaf)
+	e.say("client identity", level, advice, "%s %s", subject(leaf), role)
+}
+
+// roleOf says what a client certificate may do, by its URI names.
+func roleOf(c *x509.Certificate) (level Level, role, advice string) {
+	const form = "Have it issued with exactly one URI name: bigfleet://shard/ID, bigfleet://readonly or bigfleet://admin."
+	ours := slices.DeleteFunc(slices.Clone(c.URIs), func(u *url.URL) bool { return u.Scheme != "bigfleet" })
+	switch {
+	case len(ours) == 0:
+		return Warn, "has no bigfleet:// identity: it may do everything, as any shard, unless the provider has --require-shard-identity", form
+	case len(ours) > 1:
+		return Fail, fmt.Sprintf("has %d bigfleet:// identities, and is refused", len(ours)), form
+	}
+	u := ours[0]
+	plain := u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+	switch {
+	case plain && (u.Host == "readonly" || u.Host == "admin") && (u.Path == "" || u.Path == "/"):
+		return OK, "is " + u.String() + ": it may only read", ""
+	case plain && u.Host == "shard" && len(u.Path) > 1:
+		return OK, "is " + u.String() + ": it may read, and drive machines as --shard " + strings.TrimPrefix(u.Path, "/"), ""
+	default:
+		return Fail, "has an identity that says nothing, and is refused: " + u.Redacted(), form
+	}
+}
+
+// splitLine splits text at its first line.
+func splitLine(text string) (first, rest string) {
+	first, rest, _ = strings.Cut(text, "\n")
+	return first, rest
+}
