@@ -96,8 +96,9 @@ func writeOutcome(job Job, text string) error {
 	return os.Rename(temp, outcomePath(job))
 }
 
-// colour is what a program writes for a terminal (ECMA-48, control sequences).
-var colour = regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)
+// colour is what a program writes to a terminal, whose letters would stay when
+// the control character goes (ECMA-48, control sequences).
+var colour = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
 
 // lastLines shortens text to what an ack can carry, in one line.
 func lastLines(text string) string {

@@ -127,7 +127,7 @@ func newWorld(t *testing.T, files map[string]string) *hosttest.World {
 			// the guest's own is.
 			for _, name := range []string{"containerd", "kubelet"} {
 				dir := filepath.Join(opts.Dir, name)
-				if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as packages make it
+				if err := os.Mkdir(dir, 0o755); err != nil {
 					return err
 				}
 				opts.Binds = append(opts.Binds, nspawn.Bind{Source: dir, Target: "/var/lib/" + name})
