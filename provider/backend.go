@@ -40,13 +40,17 @@ type backend struct {
 	prober  cloud.Prober
 	keeper  cloud.Keeper // nil where what a failure leaves is removed
 	adopter adopter      // nil where no server can be given by hand
+	// holdOrders is told of a state that does not know what was ordered before, see
+	// elasticmetal.Cloud.HoldOrders; nil where such an order is removed later.
+	holdOrders func(since time.Time)
 	// startable is an error when nothing could ever be made; nil asks nobody.
 	startable func(ctx context.Context) error
 }
 
 // adopter makes servers that were made by hand machines', see
-// elasticmetal.Cloud.Adopt.
+// elasticmetal.Cloud.Adopt and Reserve.
 type adopter interface {
+	Reserve(serverIDs []string)
 	Adopt(ctx context.Context, serverID, commercialType, machineID string, mine func(machineID string) bool) error
 }
 
@@ -112,7 +116,7 @@ func openMetal(cfg *Config, client *scw.Client, project string, timing instances
 		log.Warn("the systems that can be installed could not be read; starting all the same", telemetry.KeyError, err.Error())
 		return nil
 	}
-	return &backend{cloud: c, catalog: c, fitter: c, prober: c, keeper: c, adopter: c, startable: startable}, nil
+	return &backend{cloud: c, catalog: c, fitter: c, prober: c, keeper: c, adopter: c, holdOrders: c.HoldOrders, startable: startable}, nil
 }
 
 // metalTiming is at the pace of Instances'. An order in doubt costs a machine, so

@@ -153,6 +153,13 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			log.Warn("the state is a restored copy: calls wait for the first inventory, and servers that no machine claims are kept", "restored", restored, "until", held)
 		}
 	}
+	if back.holdOrders != nil && fake == nil { // what a fake has ordered is listed at once
+		since := st.Restored()
+		if !st.Inventoried() {
+			since = time.Now()
+		}
+		back.holdOrders(since)
+	}
 	o := lifecycle.Options{
 		Store: st, Cloud: back.cloud, Deleter: back.deleter, Sweeper: back.sweeper, Keeper: back.keeper, Delivery: ch,
 		Provider: cfg.Provider, UserData: userData, Capacity: offering.Capacity(cfg.Substrate),

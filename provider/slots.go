@@ -39,6 +39,13 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 	if err != nil {
 		return err
 	}
+	if s.adopter != nil { // before anything can take one
+		var given []string
+		for _, o := range offerings {
+			given = append(given, o.Servers...)
+		}
+		s.adopter.Reserve(given)
+	}
 	if !s.warned {
 		s.warned = true
 		for _, words := range s.cfg.reachWarnings(offerings) {

@@ -153,9 +153,9 @@ type Deleter interface {
 // since they are paid for in advance or dearly.
 type Keeper interface {
 	// Keeps says, for operators, what becomes of the server that a failed
-	// operation leaves, and how to give it back by hand; ref is "" when none is
-	// known.
-	Keeps(ref string) string
+	// operation leaves, what it costs, and how to give it back by hand; ref is ""
+	// when none is known.
+	Keeps(ref, commercialType string) string
 }
 
 // Type is what a cloud sells under one commercial type.
@@ -209,3 +209,22 @@ func (e *AgainError) Error() string { return fmt.Sprintf("again in %s: %s", e.Af
 
 // Again is returned by a step that must be run again after d.
 func Again(d time.Duration, reason string) error { return &AgainError{After: d, Reason: reason} }
+
+// Advise adds to an error what the operator should do about it, where what its
+// sentinel suggests is not it.
+func Advise(err error, advice string) error { return &advised{err, advice} }
+
+// Advice is what Advise added to an error, "" when nothing.
+func Advice(err error) string {
+	if a, ok := errors.AsType[*advised](err); ok {
+		return a.advice
+	}
+	return ""
+}
+
+type advised struct {
+	error
+	advice string
+}
+
+func (a *advised) Unwrap() error { return a.error }

@@ -136,6 +136,17 @@ func (c *Cloud) readServers(s *script) (edits []func()) {
 	states := []string{StateRunning, StateStopped, StateStoppedInPlace, StateStarting, StateStopping, StateLocked}
 	for _, in := range s.list("servers") {
 		id := in.text("id")
+		if metal := c.inv.metal[id]; metal != nil {
+			if status := in.oneOf("state", metalStatuses...); status != "" {
+				edits = append(edits, func() { c.forceMetal(metal, status) })
+			}
+			var protected bool
+			if in.read("protected", &protected) {
+				edits = append(edits, func() { metal.protected = protected })
+			}
+			in.end()
+			continue
+		}
 		server := c.inv.servers[id]
 		if server == nil {
 			in.refuse("id", "there is no server %q", id)

@@ -59,6 +59,29 @@ func TestMetalRestored(t *testing.T) {
 	}
 }
 
+// TestMetalForced: the control endpoint sets a dedicated server's status, and its
+// transition is over.
+func TestMetalForced(t *testing.T) {
+	c := New(Options{Scale: 1})
+	defer c.Close()
+	id := c.order(t)
+	if w := c.direct("POST", "/debug/switches", `{"servers":[{"id":"`+id+`","state":"asleep","guest_shutdown":true}]}`); w.Code != http.StatusBadRequest ||
+		!strings.Contains(w.Body.String(), "servers.0.state") || !strings.Contains(w.Body.String(), "servers.0.guest_shutdown") {
+		t.Errorf("mistakes: %d %s", w.Code, w.Body)
+	}
+	for _, status := range []string{"locked", "out_of_stock", "error", "ready"} {
+		c.mustDirect(t, http.StatusOK, "POST", "/debug/switches", `{"servers":[{"id":"`+id+`","state":"`+status+`","protected":true}]}`)
+		if s := c.Metal()[0]; s.Status != status {
+			t.Errorf("status %q, want %q", s.Status, status)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.inv.metal[id]; s.flow != nil || !s.protected {
+		t.Errorf("its delivery goes on (%v) or it is not protected", s.flow != nil)
+	}
+}
+
 func TestMetalLag(t *testing.T) {
 	c := New(Options{})
 	defer c.Close()

@@ -66,6 +66,17 @@ func (c *Cloud) setUp(s *metalServer, o Outcome) {
 		phase{c.delays.MetalInstall * 3 / 10, end})
 }
 
+// metalStatuses are those that the vendor documents.
+var metalStatuses = []string{
+	"delivering", "ready", "stopping", "stopped", "starting", "error", "deleting", "locked", "out_of_stock", "ordered", "resetting", "migrating",
+}
+
+// forceMetal is forceState for a dedicated server.
+func (c *Cloud) forceMetal(s *metalServer, status string) {
+	c.proceedMetal(s, OutcomeStuck)
+	s.status, s.modified = status, time.Now()
+}
+
 func (c *Cloud) becomeReady(s *metalServer) {
 	s.status, s.ping = "ready", "ping_status_up"
 	if s.install != nil && s.install.status == "completed" {

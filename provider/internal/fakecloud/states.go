@@ -323,10 +323,14 @@ func (c *Cloud) SetStateDetail(serverID, detail string) {
 
 // ForceState puts a server into a state and drops its transition, whatever it
 // was: an administrator's lock, or the end of one that is stuck. Hosts are not
-// told.
+// told. Of a dedicated server it is the status, which has no detail.
 func (c *Cloud) ForceState(serverID, state, detail string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if m := c.inv.metal[serverID]; m != nil {
+		c.forceMetal(m, state)
+		return nil
+	}
 	s := c.inv.servers[serverID]
 	if s == nil {
 		return fmt.Errorf("server %s: %w", serverID, notFound(resServer, serverID))

@@ -191,19 +191,21 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	case machine.Untouched(t.op):
 		b.WriteString("; nothing was ordered and nothing is left")
 	case t.Ref == "" && t.op.Kind == machine.Create && e.o.Keeper != nil:
-		b.WriteString("; " + e.o.Keeper.Keeps(""))
+		b.WriteString("; " + e.o.Keeper.Keeps("", t.rec.Offer.InstanceType))
 	case t.Ref == "" && t.op.Kind == machine.Create:
 		b.WriteString("; no host is known to be left, its traces are looked for and removed")
 	case t.Ref == "":
+	case class == classMissing && e.o.Keeper != nil:
+		fmt.Fprintf(&b, "; host %s is gone at the cloud, nothing is left of it", t.Ref)
 	case class == classMissing:
 		fmt.Fprintf(&b, "; host %s is gone, what it left is being removed", t.Ref)
 	case t.rec.Cluster != "" && e.o.FailedRetention > 0:
 		fmt.Fprintf(&b, "; host %s is kept for %s, since workloads may run there", t.Ref, e.o.FailedRetention)
 		if e.o.Keeper != nil {
-			b.WriteString("; after that " + e.o.Keeper.Keeps(t.Ref))
+			b.WriteString("; after that " + e.o.Keeper.Keeps(t.Ref, t.rec.Offer.InstanceType))
 		}
 	case e.o.Keeper != nil:
-		b.WriteString("; " + e.o.Keeper.Keeps(t.Ref))
+		b.WriteString("; " + e.o.Keeper.Keeps(t.Ref, t.rec.Offer.InstanceType))
 	default:
 		fmt.Fprintf(&b, "; host %s is being removed", t.Ref)
 	}
@@ -214,7 +216,11 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 			remedy = c
 		}
 	}
-	b.WriteString("; " + advice(t.op.Kind, t.op.Step, remedy))
+	words := cloud.Advice(cause)
+	if words == "" {
+		words = advice(t.op.Kind, t.op.Step, remedy)
+	}
+	b.WriteString("; " + words)
 	return clip(b.String(), maxReasonBytes), class
 }
 

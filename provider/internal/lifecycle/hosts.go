@@ -97,7 +97,7 @@ func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) bool {
 		reason := fmt.Sprintf("host %s is powered off (%s): it was so in %d inventories in a row; it was stopped by somebody else or by its own shutdown",
 			rec.Host.Ref, classMissing, confirmations)
 		if e.o.Keeper != nil {
-			reason += fmt.Sprintf("; after %s %s", e.o.FailedRetention, e.o.Keeper.Keeps(rec.Host.Ref))
+			reason += fmt.Sprintf("; after %s %s", e.o.FailedRetention, e.o.Keeper.Keeps(rec.Host.Ref, rec.Offer.InstanceType))
 		}
 		e.breakMachine(ctx, rec, e.o.FailedRetention, reason)
 	}

@@ -16,7 +16,9 @@ import (
 // keeping is a cloud that gives nothing back.
 type keeping struct{ *scriptedCloud }
 
-func (keeping) Keeps(ref string) string { return fmt.Sprintf("server %q is yours to give back", ref) }
+func (keeping) Keeps(ref, _ string) string {
+	return fmt.Sprintf("server %q is yours to give back", ref)
+}
 
 // kept makes the rig's cloud a cloud.Keeper.
 func kept(o *lifecycle.Options) {
@@ -33,9 +35,10 @@ func TestFailureSaysWhatIsKept(t *testing.T) {
 		err  error
 		want []string
 	}{
-		"after the order":    {"boot", cloud.ErrInvalid, []string{"(invalid)", `server "z/1" is yours`}},
-		"an order in doubt":  {"order", fmt.Errorf("%w: nobody answered", cloud.ErrUncertain), []string{"(uncertain)", "nobody answered", `server "" is yours`, "console"}},
-		"before any of that": {"order", cloud.ErrNoCapacity, []string{"(capacity)", `server "" is yours`}},
+		"after the order":     {"boot", cloud.ErrInvalid, []string{"(invalid)", `server "z/1" is yours`}},
+		"an order in doubt":   {"order", fmt.Errorf("%w: nobody answered", cloud.ErrUncertain), []string{"(uncertain)", "nobody answered", `server "" is yours`, "console"}},
+		"with its own advice": {"boot", cloud.Advise(cloud.ErrInvalid, "ask the vendor"), []string{"(invalid)", `server "z/1" is yours`, "; ask the vendor"}},
+		"before any of that":  {"order", cloud.ErrNoCapacity, []string{"(capacity)", `server "" is yours`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,6 +65,20 @@ func TestFailureSaysWhatIsKept(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that somebody gave back meanwhile is not spoken of as kept.
+func TestFailureOfAKeeperWhoseServerIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, kept)
+		synctest.Wait()
+		r.cloud.script("boot", slicesOf(cloud.ErrNotFound, 3)...)
+		r.must(machine.Create)
+		rec := r.settle(machine.Failed)
+		if !strings.Contains(rec.LastError, "(missing)") || !strings.Contains(rec.LastError, "z/1 is gone at the cloud, nothing is left") || strings.Contains(rec.LastError, "yours") {
+			t.Errorf("last_error %q", rec.LastError)
+		}
+	})
 }
 
 // An install may be repeated in one Create: the host that the first one made may

@@ -11,6 +11,22 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 )
 
+// Reserve names the servers that the offerings file gives, in place of those of
+// the call before: when such a server becomes a spare, only a Create that names
+// it takes it.
+func (c *Cloud) Reserve(serverIDs []string) {
+	given := make(map[string]bool, len(serverIDs))
+	for _, id := range serverIDs {
+		given[id] = true
+	}
+	c.given.Store(&given)
+}
+
+func (c *Cloud) reserved(serverID string) bool {
+	given := c.given.Load()
+	return given != nil && (*given)[serverID]
+}
+
 // Adopt makes a server that an operator names a machine's: it writes the
 // machine's id on a server that carries this provider's tag and an installed
 // system, so that the next inventory finds it. A server that is the machine's

@@ -107,6 +107,17 @@ func (c *Cloud) offer(ctx context.Context, name string) (*baremetal.Offer, error
 	return nil, fmt.Errorf("%w: %s sells no offer %q by the hour: check the spelling, or whether it was retired", cloud.ErrInvalid, c.zone, name)
 }
 
+// lastPrice words what an offer costs, as it was last read; "" when it was not.
+func (c *Cloud) lastPrice(name string) string {
+	c.facts.mu.Lock()
+	defer c.facts.mu.Unlock()
+	o := c.facts.offers[name]
+	if o == nil || o.PricePerHour == nil {
+		return ""
+	}
+	return fmt.Sprintf(", %.3f %s an hour without tax,", o.PricePerHour.ToFloat(), o.PricePerHour.CurrencyCode)
+}
+
 func typeOf(o *baremetal.Offer) cloud.Type {
 	const arch, archLabel, acceleratorLabel = "amd64", "kubernetes.io/arch", "bigfleet.io/accelerator"
 	var threads, memory uint64

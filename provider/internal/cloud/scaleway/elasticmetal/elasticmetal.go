@@ -7,7 +7,7 @@
 // written down before it is sent, orders go out one at a time, and after an
 // answer that nobody saw the server is looked for by its tag and never ordered
 // again (order.go). What a failed Create leaves becomes a spare, which the next
-// Create of its type takes before it orders (release.go).
+// Create of its type takes before it orders (spare.go).
 //
 // A server is delivered, then installed, and only then of use; the two are steps
 // of their own (install.go).
@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/scaleway/scaleway-sdk-go/api/baremetal/v1"
@@ -98,12 +99,14 @@ type Cloud struct {
 	provider  string
 	system    string
 	sshKeys   []string
+	newState  time.Time // see HoldOrders
 	pageSize  int
 	timing    Timing
 	log       *slog.Logger
 	processID string // tells this process' notes from those of one that died
 	turn      turn
 	facts     facts
+	given     atomic.Pointer[map[string]bool] // see Reserve
 }
 
 var (

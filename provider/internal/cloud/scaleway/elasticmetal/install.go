@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/scaleway/scaleway-sdk-go/api/baremetal/v1"
 	"github.com/scaleway/scaleway-sdk-go/scw"
@@ -16,6 +17,9 @@ import (
 // maxBroken is how many installs may end in an error before a Create does: one
 // takes minutes, up to an hour, and is free.
 const maxBroken = 4
+
+// maxUnknown is how many installs may be refused for something that is not found.
+const maxUnknown = 3
 
 // Create implements cloud.Cloud.
 func (c *Cloud) Create() []cloud.Step {
@@ -40,11 +44,8 @@ func (c *Cloud) Start() []cloud.Step {
 // delivery waits until the server is there: seconds if it stands ready, minutes
 // if not.
 func (c *Cloud) delivery(ctx context.Context, t *cloud.Task) error {
-	server, err := c.owned(ctx, t.Ref)
+	server, err := c.working(ctx, t)
 	if err != nil {
-		return c.young(t, err)
-	}
-	if err := c.hopeless(server); err != nil {
 		return err
 	}
 	c.progress(t, server)
@@ -54,15 +55,33 @@ func (c *Cloud) delivery(ctx context.Context, t *cloud.Task) error {
 	return c.again("stage delivering: server %s is %s", server.ID, server.Status)
 }
 
+// working reads the server of a Create that is under way. It refuses one that
+// will not get any further, and one that carries another operation's tags by now:
+// two that install one server in turn would never end.
+func (c *Cloud) working(ctx context.Context, t *cloud.Task) (*baremetal.Server, error) {
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return nil, c.young(t, err)
+	}
+	if !c.belongs(server, t.Spec) {
+		if at, ok := since(t, noteTaken); ok && time.Since(at) < c.timing.Settle {
+			return nil, c.again("server %s does not show the tags yet that were given to it", server.ID)
+		}
+		t.Ref = "" // whoever took it answers for it
+		return nil, cloud.Advise(fmt.Errorf("%w: server %s does not carry this operation's tags any more, but %q; it is left to whoever took it",
+			cloud.ErrInvalid, server.ID, server.Tags), "see whether a second provider runs with this --provider in the project and zone, or whether somebody changed the server's tags")
+	}
+	return server, c.hopeless(server)
+}
+
 // hopeless is why a server will not get any further by itself.
 func (c *Cloud) hopeless(s *baremetal.Server) error {
 	switch s.Status {
 	case baremetal.ServerStatusOutOfStock:
 		return fmt.Errorf("%w: Scaleway took the order of %s for server %s and had none left in %s", cloud.ErrNoCapacity, s.OfferName, s.ID, c.zone)
-	case baremetal.ServerStatusLocked:
-		return fmt.Errorf("%w: Scaleway holds server %s locked; only its support can lift that", cloud.ErrDenied, s.ID)
-	case baremetal.ServerStatusError:
-		return fmt.Errorf("%w: server %s is in status error; ask Scaleway's support", cloud.ErrInvalid, s.ID)
+	case baremetal.ServerStatusLocked, baremetal.ServerStatusError:
+		return cloud.Advise(fmt.Errorf("%w: Scaleway shows server %s as %s", cloud.ErrInvalid, s.ID, s.Status),
+			"only Scaleway's support can help the server; no Create takes it before it is ready")
 	case baremetal.ServerStatusDeleting:
 		return fmt.Errorf("%w: server %s is being given back by somebody else", cloud.ErrNotFound, s.ID)
 	default:
@@ -88,6 +107,9 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 	if err != nil {
 		return err
 	}
+	if _, err := c.working(ctx, t); err != nil {
+		return err
+	}
 	data, err := t.Spec.UserData()
 	if err != nil {
 		return fmt.Errorf("render user data: %w", err)
@@ -105,11 +127,8 @@ func (c *Cloud) install(ctx context.Context, t *cloud.Task) error {
 	if t.Notes[noteAsIs] != "" {
 		return nil
 	}
-	server, err := c.owned(ctx, t.Ref)
+	server, err := c.working(ctx, t)
 	if err != nil {
-		return c.young(t, err)
-	}
-	if err := c.hopeless(server); err != nil {
 		return err
 	}
 	c.progress(t, server)
@@ -145,7 +164,8 @@ func (c *Cloud) countBroken(t *cloud.Task, id string) error {
 	if broken < maxBroken {
 		return nil
 	}
-	return fmt.Errorf("%w: %d installs of server %s ended in an error; look at its console, and at the system that --image or the offering names", cloud.ErrInvalid, broken, id)
+	return cloud.Advise(fmt.Errorf("%w: %d installs of server %s ended in an error", cloud.ErrInvalid, broken, id),
+		"look at the server's console, and at the system that --image or the offering names")
 }
 
 func (c *Cloud) startInstall(ctx context.Context, t *cloud.Task, server *baremetal.Server, hostname string) error {
@@ -171,11 +191,24 @@ func (c *Cloud) startInstall(ctx context.Context, t *cloud.Task, server *baremet
 	case errors.Is(err, cloud.ErrConflict):
 		return c.again("stage installing: the install is refused for now: %v", err)
 	case errors.Is(err, cloud.ErrNotFound):
-		c.facts.forget() // the system or a key, else the read before had not found the server
-		return fmt.Errorf("install %s: the system or an SSH key is not known any more: %w", title(system), err)
+		return c.unknown(t, title(system), err)
 	default:
 		return fmt.Errorf("install %s: %w", title(system), err)
 	}
+}
+
+// unknown judges an install that was answered with "not found": of the system or
+// an SSH key, since the server was read a moment ago. They are read anew; the
+// server must not pass for gone.
+func (c *Cloud) unknown(t *cloud.Task, system string, err error) error {
+	c.facts.forget()
+	times := count(t, noteUnknown) + 1
+	t.Note(noteUnknown, strconv.Itoa(times))
+	if times < maxUnknown {
+		return c.again("stage installing: %s or an SSH key is not known any more (%v); they are read anew", system, err)
+	}
+	return cloud.Advise(fmt.Errorf("%w: install %s: the API knows the system or an SSH key no more: %v", cloud.ErrInvalid, system, err),
+		"check --image, the offering's image and --ssh-keys")
 }
 
 // powerOn starts a server that is off.

@@ -18,6 +18,7 @@ const (
 	noteStatus  = "status"  // the vendor's words that were logged last
 	noteBroken  = "broken"  // installs that ended in an error
 	noteCounted = "counted" // the last of them is among them
+	noteUnknown = "unknown" // installs that were refused since something was not found
 )
 
 // mark is what is on record of an order: written down before the POST, taken

@@ -18,6 +18,12 @@ import (
 // nobody waits for is an order in doubt.
 const orderPatience = time.Minute
 
+// HoldOrders says that the state came to be at a time and does not know what was
+// ordered before: it is new, the one before was lost, or it is an older copy.
+// Nothing is ordered until Settle after it, when such an order is listed. It must
+// be called before the first step runs.
+func (c *Cloud) HoldOrders(since time.Time) { c.newState = since }
+
 // errMustOrder says that no server there is will do.
 var errMustOrder = errors.New("a server must be ordered")
 
@@ -48,6 +54,9 @@ func (c *Cloud) order(ctx context.Context, t *cloud.Task) error {
 		return cloud.Again(2*c.timing.Poll, "another order in this project and zone is under way")
 	}
 	err := c.reuse(ctx, t)
+	if wait := time.Until(c.newState.Add(c.timing.Settle)); wait > 0 && errors.Is(err, errMustOrder) {
+		err = cloud.Again(min(wait, 2*c.timing.Poll), "the state is new or a copy, and a server that it does not know may still turn up; nothing is ordered for so long: "+wait.Round(time.Second).String())
+	}
 	if errors.Is(err, errMustOrder) {
 		c.setMark(t, "about")
 		return cloud.Again(0, "the order is written down and about to be sent")
@@ -90,7 +99,7 @@ func (c *Cloud) reuse(ctx context.Context, t *cloud.Task) error {
 			return c.take(ctx, t, s, "it carries this machine's tag")
 		}
 	}
-	if s := bestSpare(servers, t.Spec.Type); s != nil {
+	if s := c.bestSpare(servers, t.Spec.Type); s != nil {
 		return c.take(ctx, t, s, "it is spare")
 	}
 	offer, err := c.offer(ctx, t.Spec.Type)
@@ -169,8 +178,10 @@ func (c *Cloud) search(ctx context.Context, t *cloud.Task, until time.Time) erro
 		return c.again("an order may have been sent; its server is looked for until %s", until.UTC().Format(time.RFC3339))
 	}
 	c.turn.leave(operation)
-	return fmt.Errorf("%w: an order of %s may have been sent at %s and no answer to it was seen; no server with the tag %q is listed. It may still turn up, so nothing is ordered in its place",
-		cloud.ErrUncertain, t.Spec.Type, c.mark(t).at.UTC().Format(time.RFC3339), scaleway.OperationTag(operation))
+	tag := scaleway.OperationTag(operation)
+	return cloud.Advise(fmt.Errorf("%w: an order of %s may have been sent at %s and no answer to it was seen; no server with the tag %q is listed. It may still turn up, so nothing is ordered in its place before %s",
+		cloud.ErrUncertain, t.Spec.Type, c.mark(t).at.UTC().Format(time.RFC3339), tag, until.Add(c.timing.Hold).UTC().Format(time.RFC3339)),
+		fmt.Sprintf("look for the server in the cloud's console, by the tag %q: one that is there is paid for and becomes a spare by itself; if there is none, nothing was ordered", tag))
 }
 
 // keepOldest makes the oldest of an operation's servers the task's. There can be

@@ -107,16 +107,16 @@ func TestUncertainOrder(t *testing.T) {
 	w.Inject(fakecloud.Fault{Route: fakecloud.RouteCreateMetal, Reply: &fakecloud.Reply{Status: http.StatusInternalServerError}})
 	c := w.connect(t)
 	op := operation("m-1")
+	begun := time.Now()
 	err := op.Run(deadline(t), c.Create())
-	if !errors.Is(err, cloud.ErrUncertain) || !strings.Contains(err.Error(), scaleway.OperationTag("op-of-m-1")) {
+	if !errors.Is(err, cloud.ErrUncertain) || !strings.Contains(cloud.Advice(err), "console") || !strings.Contains(err.Error(), scaleway.OperationTag("op-of-m-1")) {
 		t.Fatalf("Create = %v, want ErrUncertain that names the tag", err)
 	}
 	if n := orderCalls(w); n != 1 {
 		t.Errorf("%d orders were sent, want 1", n)
 	}
-	begun := time.Now()
 	discard(t, c, op)
-	if held := time.Since(begun); held < 50*time.Millisecond {
+	if held := time.Since(begun); held < 160*time.Millisecond { // Settle and Hold
 		t.Errorf("the slot was free after %s", held)
 	}
 	w.create(t, c, "m-2")

@@ -40,10 +40,11 @@ func isSpare(s *baremetal.Server) bool {
 
 // bestSpare is a spare of the type, nil when there is none: one that was
 // delivered, and of those the one that has been spare for longest, so that one
-// which fails again and again does not keep the others from being tried.
-func bestSpare(servers []*baremetal.Server, commercialType string) *baremetal.Server {
+// which fails again and again does not keep the others from being tried. What
+// the offerings file names is for the slots that it names it for.
+func (c *Cloud) bestSpare(servers []*baremetal.Server, commercialType string) *baremetal.Server {
 	spares := slices.DeleteFunc(slices.Clone(servers), func(s *baremetal.Server) bool {
-		return s.OfferName != commercialType || !isSpare(s)
+		return s.OfferName != commercialType || !isSpare(s) || c.reserved(s.ID)
 	})
 	if len(spares) == 0 {
 		return nil
@@ -174,10 +175,15 @@ func (c *Cloud) makeSpare(ctx context.Context, s *baremetal.Server) error {
 }
 
 // Keeps implements cloud.Keeper.
-func (c *Cloud) Keeps(ref string) string {
+func (c *Cloud) Keeps(ref, commercialType string) string {
 	id, err := c.serverID(ref)
 	if err != nil {
-		return "no server is known to be left; one with this machine's tag that turns up is kept as a spare"
+		return "no server is known to be left; one with this machine's tag that turns up is paid for and becomes a spare"
 	}
-	return fmt.Sprintf("server %s is paid for and kept: the next Create of its type takes it and installs it anew; to give it back instead, delete it in the console or with: scw baremetal server delete %s zone=%s", id, id, c.zone)
+	taker := "the next Create of its type"
+	if c.reserved(id) {
+		taker = "the next Create of its slot"
+	}
+	return fmt.Sprintf("server %s is paid for%s and kept as a spare: %s takes it and installs it anew, unless it is error, locked or out_of_stock then; to give it back instead, delete it in the console or with: scw baremetal server delete %s zone=%s",
+		id, c.lastPrice(commercialType), taker, id, c.zone)
 }
