@@ -33,7 +33,7 @@ spec:
         volumeMounts: [{name: farewell, mountPath: /farewell}]
 `
 
-const stepTime = time.Minute
+const stepTime = 2 * time.Minute
 
 // TestNode: a host joins a cluster, boots again, leaves, joins another cluster,
 // leaves that one too, where it may not delete its Node, comes back and goes.

@@ -10,15 +10,15 @@ import (
 	"bigfleet-providers/provider/internal/lifecycle"
 )
 
-// TestReadyHeldBack: nodes whose image brings no CNI configuration register and
-// are not Ready. So long the machine is CONFIGURING: until the cluster brings
-// it, or until the deadline.
-func TestReadyHeldBack(t *testing.T) {
+// TestFailures: nodes whose image brings no CNI configuration register and are
+// not Ready. So long the machine is CONFIGURING: until the cluster brings it, or
+// until the deadline. In the meantime a pod takes longer to end than a drain has.
+func TestFailures(t *testing.T) {
 	w := newWorld(t, nil)
 	lap := hosttest.Laps(t)
 	c := startCluster(t, w, "only", 0)
 	lap("control plane")
-	const patience = 45 * time.Second
+	const patience = time.Minute
 	machines := newProvider(t, w, "--configure-timeout="+patience.String()).Machines(t, 2)
 	late, never := machines[0], machines[1]
 	lap("package, provider")
@@ -51,6 +51,8 @@ func TestReadyHeldBack(t *testing.T) {
 		t.Errorf("the machine is CONFIGURED and its node %+v", ready)
 	}
 	lap("one is Ready")
+	testGraceIsOver(t, late, c)
+	lap("its drain FAILED")
 
 	failed := never.Await(t, pb.MachineState_MACHINE_STATE_FAILED, patience+30*time.Second)
 	lap("the other FAILED")
@@ -61,5 +63,24 @@ func TestReadyHeldBack(t *testing.T) {
 		if !strings.Contains(failed.GetLastError(), want) {
 			t.Errorf("last_error is %q, want %q in it", failed.GetLastError(), want)
 		}
+	}
+}
+
+// testGraceIsOver drains a node with a pod that has no time to end: the drain
+// fails, and the host is not wiped under the pod.
+func testGraceIsOver(t *testing.T, m *hosttest.Machine, c *cluster) {
+	t.Helper()
+	importImage(t, m.Guest(t))
+	c.apply(t, workload)
+	awaitWorkload(t, c)
+	name := running(c.pods(t))[0].Metadata.Name
+	m.Grace = 1
+	m.Ask(t, hosttest.Drain, "")
+	failed := m.Await(t, pb.MachineState_MACHINE_STATE_FAILED, stepTime)
+	if want := "the grace period is over and 1 pods are left: default/" + name; !strings.Contains(failed.GetLastError(), want) {
+		t.Errorf("last_error is %q, want %q in it", failed.GetLastError(), want)
+	}
+	if n := c.node(t, lifecycle.NodeName(m.ID)); n.ready().Status != "True" || !n.Spec.Unschedulable {
+		t.Errorf("after a drain that failed the node is %+v, want it Ready and cordoned", n)
 	}
 }
