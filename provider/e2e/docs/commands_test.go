@@ -24,7 +24,7 @@ var stages = map[string]string{
 	"":           "",
 	"a provider": provider,
 	"a fleet": provider + `
-set -- $(capacityctl list | awk '/^scaleway-fr-par-/ { print $1 }')
+set -- $(capacityctl list -o name)
 capacityctl create "$1" "$2" --wait >"$out/fleet.log" 2>&1
 printf '#!/bin/sh\ntrue\n' | capacityctl configure "$1" --cluster prod --blob-file - --wait >>"$out/fleet.log" 2>&1
 `,

@@ -35,7 +35,9 @@ type Block struct {
 
 var (
 	fence = regexp.MustCompile("^( *)```([a-z]*)$")
-	mark  = regexp.MustCompile(`^ *<!-- (tested by \.ci/run|tested|output)(?: with ([a-z ]+?))?( in the background)?(?:: (.+))? -->$`)
+	// unlabelled is how commands begin that somebody forgot to mark as such.
+	unlabelled = regexp.MustCompile(`^(\$ |#!/bin/(ba)?sh|(sudo|bin/[a-z]+|capacityctl|scaleway|make|curl|helm|kubectl|tofu|go|git|openssl|systemctl|apt|apt-get|docker) )`)
+	mark       = regexp.MustCompile(`^ *<!-- (tested by \.ci/run|tested|output)(?: with ([a-z ]+?))?( in the background)?(?:: (.+))? -->$`)
 )
 
 // Read returns the blocks of a page, in order. A block of commands that is
@@ -78,6 +80,9 @@ func Parse(text string) ([]Block, error) {
 		body := strings.Join(lines[first:i], "\n") + "\n"
 		b := Block{Kind: Commands, Line: first + 1, Text: body}
 		switch {
+		case marked == nil && open[2] != "sh" && (open[2] == "bash" || open[2] == "shell" || open[2] == "console" || open[2] == "" && unlabelled.MatchString(body)):
+			errs = append(errs, fmt.Errorf("line %d: commands belong into a block of the language sh:\n%s", first+1, body))
+			continue
 		case marked == nil && open[2] != "sh":
 			continue
 		case marked == nil && strings.HasPrefix(body, "# Needs "):

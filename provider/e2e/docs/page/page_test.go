@@ -75,6 +75,7 @@ func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"\n```sh\nrm -r x\n```\n":            "line 3: these commands",
 		"```sh\n# A comment.\na\n```":        "line 2: these commands",
+		"```\nmake x\n```":                   "line 2: commands belong",
 		"```\nopen\n":                        "line 1: this block has no end",
 		"<!-- tested -->\n\n```sh\na\n```\n": "line 4: these commands",
 	} {
