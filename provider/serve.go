@@ -60,6 +60,7 @@ type grpcOptions struct {
 	log             *slog.Logger
 	more            []grpc.ServerOption
 	connections     int // at a time; 0 means maxConnections
+	flow            rpc.Limits
 }
 
 // serveGRPC serves the service, health and, if asked for, reflection on ln
@@ -88,6 +89,7 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}),
 	}
+	opts = append(opts, rpc.NewFlow(o.flow).Options()...)
 	opts = append(opts, o.more...)
 	if o.tls != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(o.tls)))

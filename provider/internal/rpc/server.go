@@ -57,13 +57,13 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 }
 
 // handler adapts a read to what gRPC calls for a method.
-func handler[In any](method string, read func(*In) (*encoded, error)) grpc.MethodHandler {
+func handler[In any](method string, read func(context.Context, *In) (*encoded, error)) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		in := new(In)
 		if err := decode(in); err != nil {
 			return nil, err
 		}
-		call := func(_ context.Context, req any) (any, error) { return read(req.(*In)) }
+		call := func(ctx context.Context, req any) (any, error) { return read(ctx, req.(*In)) }
 		if intercept == nil {
 			return call(ctx, in)
 		}
@@ -124,7 +124,7 @@ func (s *Server) start(ctx context.Context, q machine.Request, blob []byte) (*pb
 	return &pb.TransitionAck{OperationId: id, Machine: toProto(&rec)}, nil
 }
 
-func (s *Server) get(in *pb.MachineRef) (*encoded, error) {
+func (s *Server) get(_ context.Context, in *pb.MachineRef) (*encoded, error) {
 	if in.GetId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "id: missing")
 	}
@@ -138,7 +138,7 @@ func (s *Server) get(in *pb.MachineRef) (*encoded, error) {
 	return &encoded{data: join([][]byte{unframe(frame)})}, nil
 }
 
-func (s *Server) list(in *pb.ListFilter) (*encoded, error) {
+func (s *Server) list(ctx context.Context, in *pb.ListFilter) (*encoded, error) {
 	if in.GetMaxResults() < 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "max_results: %d is negative; 0 means no cap", in.GetMaxResults())
 	}
@@ -146,7 +146,25 @@ func (s *Server) list(in *pb.ListFilter) (*encoded, error) {
 	for _, st := range in.GetStates() {
 		states = append(states, machine.State(st))
 	}
-	frames, revision := s.reads.Frames(states, int(in.GetMaxResults()), in.GetSinceRevision())
-	tail := appendRevision(nil, revision)
-	return &encoded{data: join(append(frames, tail))}, nil
+	collect := func() (frames [][]byte, size int) {
+		frames, revision := s.reads.Frames(states, int(in.GetMaxResults()), in.GetSinceRevision())
+		frames = append(frames, appendRevision(nil, revision))
+		for _, f := range frames {
+			size += len(f)
+		}
+		return frames, size
+	}
+	frames, size := collect()
+	l, waited, err := reserve(ctx, size)
+	if err != nil {
+		return nil, err
+	}
+	if waited {
+		frames, _ = collect() // those before were not kept for so long, and are old
+	}
+	if l == nil {
+		return &encoded{data: join(frames)}, nil
+	}
+	end := len(frames) - 1
+	return &encoded{data: append(join(frames[:end]), l.last(frames[end]))}, nil
 }

@@ -1,0 +1,323 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+)
+
+// Limits bound what callers can have a server keep in memory for them: requests
+// that are not all there yet and lists that were not read yet. gRPC itself bounds
+// neither. Zero fields take their defaults.
+type Limits struct {
+	// Calls are those of all connections, from their first header on. Default
+	// 4,096.
+	Calls int
+	// Requests may be on their way at a time, RequestsEach of them on one
+	// connection; others wait. Defaults 32 and 16.
+	Requests, RequestsEach int
+	// Arrival is how long a request may be on its way. Default 10 s.
+	Arrival time.Duration
+	// Answers are the bytes of lists that were not read yet, AnswersEach those of
+	// one connection; a list over a limit is made when nothing else waits. Defaults
+	// 128 MiB and 32 MiB.
+	Answers, AnswersEach int64
+	// Patience is how long a List waits for earlier ones to be read. Default 10 s.
+	Patience time.Duration
+	// Reflections are open streams of gRPC reflection. Default 16.
+	Reflections int
+}
+
+func (l *Limits) setDefaults() {
+	setDefault(&l.Calls, 4096)
+	setDefault(&l.Requests, 32)
+	setDefault(&l.RequestsEach, 16)
+	setDefault(&l.Arrival, 10*time.Second)
+	setDefault(&l.Answers, 128<<20)
+	setDefault(&l.AnswersEach, 32<<20)
+	setDefault(&l.Patience, 10*time.Second)
+	setDefault(&l.Reflections, 16)
+}
+
+func setDefault[T int | int64 | time.Duration](field *T, def T) {
+	if *field <= 0 {
+		*field = def
+	}
+}
+
+// windowBytes is what a call may send before anybody reads it, connWindowBytes
+// the same of a connection. Left alone, gRPC lets both grow to 16 MiB.
+const (
+	windowBytes     = 64 << 10
+	connWindowBytes = 1 << 20
+)
+
+// Flow holds one server to its limits. It is the server's stats handler, since
+// that is told when a connection ends, and since gRPC begins to read a call's
+// request only when TagRPC returned.
+type Flow struct {
+	limits      Limits
+	calls       atomic.Int64
+	reflections atomic.Int64
+	requests    *semaphore.Weighted
+	answers     *semaphore.Weighted
+}
+
+// NewFlow returns a Flow for one server.
+func NewFlow(l Limits) *Flow {
+	l.setDefaults()
+	return &Flow{limits: l, requests: semaphore.NewWeighted(int64(l.Requests)), answers: semaphore.NewWeighted(l.Answers)}
+}
+
+// Options install the flow in a server.
+func (f *Flow) Options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.InTapHandle(f.tap), grpc.StatsHandler(f),
+		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(connWindowBytes),
+	}
+}
+
+type (
+	flowConnKey struct{}
+	flowCallKey struct{}
+)
+
+// flowConn is one connection.
+type flowConn struct {
+	flow     *Flow
+	requests *semaphore.Weighted
+	answers  *semaphore.Weighted
+
+	mu     sync.Mutex
+	leases map[*lease]struct{}
+}
+
+// flowCall is one call, until its request is there.
+type flowCall struct {
+	cancel  context.CancelFunc
+	mu      sync.Mutex
+	ended   bool
+	release func() // gives the request's place back; nil when it has none
+}
+
+// tap is called with the headers of a call, and must not wait.
+func (f *Flow) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	counts := []*atomic.Int64{&f.calls}
+	limits := []int{f.limits.Calls}
+	if info.FullMethodName == reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName ||
+		info.FullMethodName == reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName {
+		counts, limits = append(counts, &f.reflections), append(limits, f.limits.Reflections)
+	}
+	leave := func() {
+		for _, n := range counts {
+			n.Add(-1)
+		}
+	}
+	full := 0
+	for i, n := range counts {
+		if n.Add(1) > int64(limits[i]) {
+			full = limits[i]
+		}
+	}
+	if full > 0 {
+		leave()
+		return ctx, status.Errorf(codes.ResourceExhausted, "more than %d calls at once; try again after a pause", full)
+	}
+	ctx, cancel := context.WithCancel(ctx) //nolint:gosec // its parent ends with the call
+	c := &flowCall{cancel: cancel}
+	// The context ends with the call, also with one that no handler was found for.
+	context.AfterFunc(ctx, func() {
+		leave()
+		c.end()
+	})
+	return context.WithValue(ctx, flowCallKey{}, c), nil
+}
+
+// TagRPC implements stats.Handler: it returns when the call's request may be
+// read.
+func (f *Flow) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	conn, _ := ctx.Value(flowConnKey{}).(*flowConn)
+	c, _ := ctx.Value(flowCallKey{}).(*flowCall)
+	if conn == nil || c == nil {
+		return ctx
+	}
+	// An error is the call's end, which whoever reads the request finds too.
+	if conn.requests.Acquire(ctx, 1) != nil {
+		return ctx
+	}
+	if f.requests.Acquire(ctx, 1) != nil {
+		conn.requests.Release(1)
+		return ctx
+	}
+	timer := time.AfterFunc(f.limits.Arrival, c.cancel)
+	c.begin(func() {
+		timer.Stop()
+		f.requests.Release(1)
+		conn.requests.Release(1)
+	})
+	return ctx
+}
+
+func (c *flowCall) begin(release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		release()
+		return
+	}
+	c.release = release
+}
+
+func (c *flowCall) arrived() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.release != nil {
+		c.release()
+		c.release = nil
+	}
+}
+
+func (c *flowCall) end() {
+	c.arrived()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.release != nil { // begun in between
+		c.release()
+		c.release = nil
+	}
+}
+
+// HandleRPC implements stats.Handler.
+func (f *Flow) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.InPayload); !ok {
+		return
+	}
+	if c, ok := ctx.Value(flowCallKey{}).(*flowCall); ok {
+		c.arrived()
+	}
+}
+
+// TagConn implements stats.Handler.
+func (f *Flow) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, flowConnKey{}, &flowConn{
+		flow: f, leases: map[*lease]struct{}{},
+		requests: semaphore.NewWeighted(int64(f.limits.RequestsEach)), answers: semaphore.NewWeighted(f.limits.AnswersEach),
+	})
+}
+
+// HandleConn implements stats.Handler. What a connection that broke off had not
+// read, gRPC leaves to the garbage collector and does not free.
+func (f *Flow) HandleConn(ctx context.Context, s stats.ConnStats) {
+	conn, ok := ctx.Value(flowConnKey{}).(*flowConn)
+	if _, ended := s.(*stats.ConnEnd); !ended || !ok {
+		return
+	}
+	conn.mu.Lock()
+	left := conn.leases
+	conn.leases = nil
+	conn.mu.Unlock()
+	for l := range left {
+		l.release()
+	}
+}
+
+// lease is an answer's part of what may wait to be read. It is the pool of the
+// answer's last buffer, which is put back when the whole answer was sent or
+// given up.
+type lease struct {
+	conn        *flowConn
+	each, total int64
+	once        sync.Once
+}
+
+// reserve waits until an answer of so many bytes may be made, and says whether it
+// had to. It returns nil for a small one, which takes no more than the windows
+// that each call has anyway.
+func reserve(ctx context.Context, size int) (l *lease, waited bool, err error) {
+	conn, _ := ctx.Value(flowConnKey{}).(*flowConn)
+	if conn == nil || size <= windowBytes {
+		return nil, false, nil
+	}
+	// Compressed it would be another buffer, of which nobody knows when it is sent.
+	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
+		return nil, false, status.Errorf(codes.Internal, "the answer's encoding: %v", err)
+	}
+	limits := conn.flow.limits
+	l = &lease{conn: conn, each: min(int64(size), limits.AnswersEach), total: min(int64(size), limits.Answers)}
+	ctx, cancel := context.WithTimeout(ctx, limits.Patience)
+	defer cancel()
+	whose := "this connection"
+	if waited, err = acquire(ctx, conn.answers, l.each); err == nil {
+		var more bool
+		if more, err = acquire(ctx, conn.flow.answers, l.total); err != nil {
+			whose = "all connections"
+			conn.answers.Release(l.each)
+		}
+		waited = waited || more
+	}
+	if err != nil {
+		return nil, waited, status.Errorf(codes.ResourceExhausted, "lists of %s wait to be read by their callers, and this one of %d bytes found no room beside them for %s; read them, use since_revision or max_results, or cancel", whose, size, limits.Patience)
+	}
+	if !conn.add(l) {
+		return nil, waited, status.Error(codes.Canceled, "the connection ended")
+	}
+	return l, waited, nil
+}
+
+func acquire(ctx context.Context, s *semaphore.Weighted, n int64) (waited bool, err error) {
+	if s.TryAcquire(n) {
+		return false, nil
+	}
+	return true, s.Acquire(ctx, n)
+}
+
+// add keeps the lease for the connection's end; false if that is over, and the
+// lease was given back.
+func (c *flowConn) add(l *lease) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leases == nil {
+		c.flow.answers.Release(l.total)
+		return false
+	}
+	c.leases[l] = struct{}{}
+	return true
+}
+
+func (l *lease) release() {
+	l.once.Do(func() {
+		l.conn.mu.Lock()
+		delete(l.conn.leases, l)
+		l.conn.mu.Unlock()
+		l.conn.flow.answers.Release(l.total)
+		l.conn.answers.Release(l.each)
+	})
+}
+
+// leaseBufferBytes is more than what mem.NewBuffer would rather not give back.
+const leaseBufferBytes = 4 << 10
+
+// last returns the answer's last buffer.
+func (l *lease) last(tail []byte) mem.Buffer {
+	b := append(make([]byte, 0, max(leaseBufferBytes, len(tail))), tail...)
+	return mem.NewBuffer(&b, l)
+}
+
+// Get implements mem.BufferPool; nothing is taken from it.
+func (l *lease) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+
+// Put implements mem.BufferPool.
+func (l *lease) Put(*[]byte) { l.release() }

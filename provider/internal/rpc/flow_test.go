@@ -1,0 +1,353 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/machine"
+)
+
+const flowListBytes = 1 << 20
+
+// flowReads answers every List with flowListBytes of machines.
+type flowReads struct{ frame []byte }
+
+func newFlowReads() flowReads {
+	rec := machine.Record{ID: "m", State: machine.Failed, LastError: string(bytes.Repeat([]byte("x"), 1000))}
+	return flowReads{new(Framer).Frame(&rec)}
+}
+
+func (r flowReads) Frame(string) ([]byte, bool) { return r.frame, true }
+
+func (r flowReads) Frames([]machine.State, int, []byte) ([][]byte, []byte) {
+	frames := make([][]byte, flowListBytes/len(r.frame))
+	for i := range frames {
+		frames[i] = r.frame
+	}
+	return frames, []byte("revision")
+}
+
+type flowLife struct{ calls atomic.Int64 }
+
+func (l *flowLife) Start(context.Context, machine.Request, []byte) (string, machine.Record, error) {
+	l.calls.Add(1)
+	return "op", machine.Record{ID: "m"}, nil
+}
+
+func serveFlow(t *testing.T, limits Limits) (addr string, flow *Flow, life *flowLife) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow, life = NewFlow(limits), &flowLife{}
+	srv := grpc.NewServer(append(flow.Options(), grpc.ForceServerCodecV2(Codec()))...)
+	New(life, newFlowReads()).Register(srv)
+	reflection.Register(srv)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String(), flow, life
+}
+
+func dialFlow(t *testing.T, addr string) pb.CapacityProviderClient {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return pb.NewCapacityProviderClient(conn)
+}
+
+// rawConn speaks HTTP/2 as no gRPC client would.
+type rawConn struct {
+	net.Conn
+	next uint32
+	mu   sync.Mutex // guards what is written
+	fr   *http2.Framer
+	ends chan string // grpc-status of a stream, or "reset"
+}
+
+// dialRaw connects and grants the server no byte of data on any stream.
+func dialRaw(t *testing.T, addr string) *rawConn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rawConn{Conn: c, next: 1, fr: http2.NewFramer(c, c), ends: make(chan string, 100)}
+	r.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.read()
+	}()
+	t.Cleanup(func() {
+		c.Close()
+		<-ended
+	})
+	return r
+}
+
+func (r *rawConn) read() {
+	for {
+		f, err := r.fr.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				r.mu.Lock()
+				_ = r.fr.WriteSettingsAck() // a lost connection shows in the test
+				r.mu.Unlock()
+			}
+		case *http2.MetaHeadersFrame:
+			for _, h := range f.Fields {
+				if h.Name == "grpc-status" {
+					r.ends <- h.Value
+				}
+			}
+		case *http2.RSTStreamFrame:
+			r.ends <- "reset"
+		}
+	}
+}
+
+// call begins a call with the body, and ends its request if told so.
+func (r *rawConn) call(t *testing.T, method string, body []byte, end bool) (stream uint32) {
+	t.Helper()
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, h := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
+		{Name: ":authority", Value: "x"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	} {
+		if err := enc.WriteField(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stream = r.next
+	r.next += 2
+	if err := r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.fr.WriteData(stream, end, body); err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// message is a request of so many bytes in front of body.
+func message(length int, body []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(length)), body...)
+}
+
+func (r *rawConn) wantEnd(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-r.ends:
+		if got != want {
+			t.Errorf("a call ended with %s, want %s", got, want)
+		}
+	case <-time.After(30 * time.Second):
+		t.Errorf("no call ended; want %s", want)
+	}
+}
+
+func (r *rawConn) reset(t *testing.T, stream uint32) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.fr.WriteRSTStream(stream, http2.ErrCodeCancel); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnreadListsAreBounded: whoever asks for lists and does not read them uses
+// up their own connection's share, all of them together that of all; and what
+// they held is free again when they cancel or are gone.
+func TestUnreadListsAreBounded(t *testing.T) {
+	t.Parallel()
+	const two = 2*flowListBytes + 1024
+	addr, flow, _ := serveFlow(t, Limits{AnswersEach: two, Answers: two + flowListBytes, Patience: 200 * time.Millisecond})
+	list := pb.CapacityProvider_List_FullMethodName
+	exhausted := "8"
+	first, second := dialRaw(t, addr), dialRaw(t, addr)
+	var streams []uint32
+	for range 2 {
+		streams = append(streams, first.call(t, list, message(0, nil), true))
+	}
+	for flow.answers.TryAcquire(flowListBytes * 3 / 2) { // until both are made
+		flow.answers.Release(flowListBytes * 3 / 2)
+		time.Sleep(time.Millisecond)
+	}
+	for range 3 {
+		first.call(t, list, message(0, nil), true)
+	}
+	for range 3 {
+		first.wantEnd(t, exhausted)
+	}
+	second.call(t, list, message(0, nil), true)
+	third := dialFlow(t, addr)
+	listing := func(want codes.Code) {
+		t.Helper()
+		deadline := time.Now().Add(30 * time.Second)
+		for {
+			_, err := third.List(t.Context(), &pb.ListFilter{})
+			if got := status.Code(err); got == want {
+				return
+			} else if time.Now().After(deadline) {
+				t.Fatalf("a list of another connection: %v, want %s", err, want)
+			}
+		}
+	}
+	listing(codes.ResourceExhausted) // once the second's list was made
+	if _, err := third.Get(t.Context(), &pb.MachineRef{Id: "m"}); err != nil {
+		t.Errorf("what is small waits for nothing: %v", err)
+	}
+	first.reset(t, streams[0])
+	listing(codes.OK)
+	first.Close()
+	second.Close()
+	listing(codes.OK)
+	// Read ones leave nothing behind, whatever became of their callers.
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, _ = third.List(ctx, &pb.ListFilter{}) // over or not
+		cancel()
+		listing(codes.OK)
+	}
+}
+
+// TestListsAreWhole: with a lease and without.
+func TestListsAreWhole(t *testing.T) {
+	t.Parallel()
+	addr, _, _ := serveFlow(t, Limits{AnswersEach: 1 << 10, Answers: 1 << 11}) // each is over the limits, and made alone
+	client := dialFlow(t, addr)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			got, err := client.List(t.Context(), &pb.ListFilter{})
+			if err != nil || len(got.GetMachines()) != flowListBytes/len(newFlowReads().frame) || string(got.GetRevision()) != "revision" {
+				t.Errorf("%d machines, revision %q, %v", len(got.GetMachines()), got.GetRevision(), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestUnfinishedRequestsAreBounded: a request that does not come to its end is
+// given up, and others wait for it on its own connection only.
+func TestUnfinishedRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	const arrival = 2 * time.Second
+	addr, flow, life := serveFlow(t, Limits{Requests: 4, RequestsEach: 2, Arrival: arrival})
+	create := pb.CapacityProvider_Create_FullMethodName
+	r := dialRaw(t, addr)
+	began := time.Now()
+	for range 2 {
+		r.call(t, create, message(4<<20, []byte("half")), false)
+	}
+	for flow.requests.TryAcquire(3) { // until both have their places
+		flow.requests.Release(3)
+		time.Sleep(time.Millisecond)
+	}
+	body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "m")
+	r.call(t, create, message(len(body), body), true) // waits
+	if _, err := dialFlow(t, addr).Create(t.Context(), &pb.CreateRequest{MachineId: "m"}); err != nil {
+		t.Errorf("a call on another connection: %v", err)
+	}
+	if n := life.calls.Load(); n != 1 && time.Since(began) < arrival {
+		t.Errorf("%d calls came through, want that of the other connection", n)
+	}
+	select {
+	case <-r.ends:
+		if took := time.Since(began); took < arrival {
+			t.Errorf("given up after %s", took)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("never given up")
+	}
+	for end := time.Now().Add(30 * time.Second); life.calls.Load() != 2; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the whole request never came through")
+		}
+	}
+}
+
+// TestOpenCallsAreBounded counts calls from their headers on, and reflection for
+// itself.
+func TestOpenCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	addr, _, _ := serveFlow(t, Limits{Calls: 5, Reflections: 2})
+	reflect := "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+	exhausted := "8"
+	r := dialRaw(t, addr)
+	for range 2 {
+		r.call(t, reflect, nil, false)
+	}
+	r.call(t, reflect, nil, false)
+	r.wantEnd(t, exhausted)
+	for range 3 {
+		r.call(t, "/no.such/Method", message(8, nil), false) // ends at once, and counts no longer
+	}
+	client := dialFlow(t, addr)
+	for range 20 {
+		if _, err := client.Get(t.Context(), &pb.MachineRef{Id: "m"}); err != nil {
+			t.Fatalf("after calls of no method: %v", err)
+		}
+	}
+	create := pb.CapacityProvider_Create_FullMethodName
+	for range 3 {
+		r.call(t, create, message(8, nil), false)
+	}
+	for end := time.Now().Add(30 * time.Second); ; {
+		_, err := client.Get(t.Context(), &pb.MachineRef{Id: "m"})
+		if status.Code(err) == codes.ResourceExhausted {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("one call too many: %v", err)
+		}
+	}
+	r.Close()
+	for end := time.Now().Add(30 * time.Second); ; {
+		if _, err := client.Get(t.Context(), &pb.MachineRef{Id: "m"}); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("after the others have gone: %v", err)
+		}
+	}
+}
