@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"bigfleet-providers/agent/internal/hook"
 )
@@ -25,6 +26,10 @@ func TestRedact(t *testing.T) {
 		{"base64", std, "[redacted]"},
 		{"URL base64", base64.RawURLEncoding.EncodeToString([]byte(blob)), "[redacted]"},
 		{"wrapped base64", std[:76] + "\n" + std[76:152] + "\n" + std[152:], "[redacted]\n[redacted]\n[redacted]"},
+		{"base64 of a line within something longer", base64.StdEncoding.EncodeToString([]byte("x: abcdef.0123456789abcdef; y")), "eDog[redacted]ZWY7IHk="},
+		{"hexadecimal", fmt.Sprintf("%x %X", secretToken, "abcdef.0123456789abcdef"), "[redacted] [redacted]"},
+		{"one behind the other", secretToken + secretToken + "!", "[redacted]!"},
+		{"one that begins within another", "kubeadm join 10.0.0.1:6443 --token $TOKENabcdef.0123456789abcdef", "[redacted]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -35,6 +40,37 @@ func TestRedact(t *testing.T) {
 	}
 	if got := hook.NewRedactor("", nil).Redact("text"); got != "text" {
 		t.Errorf("without secrets: %q", got)
+	}
+}
+
+// A secret that overlaps another one is cut to its end.
+func TestRedactOverlap(t *testing.T) {
+	r := hook.NewRedactor("", []byte("first-second-third\nsecond-third-fourth\n"))
+	if got := r.Redact("a first-second-third-fourth b"); got != "a [redacted] b" {
+		t.Errorf("Redact = %q", got)
+	}
+	if got := hook.NewRedactor("", []byte("abc")).Redact("xabcy abd"); got != "x[redacted]y abd" {
+		t.Errorf("a blob of three bytes: %q", got)
+	}
+}
+
+// A hook waits for what it prints: with the largest blob, too, megabytes of it
+// are a matter of a moment.
+func TestRedactLongOutput(t *testing.T) {
+	var blob []byte
+	for i := 0; len(blob) < 64<<10; i++ {
+		blob = fmt.Appendf(blob, "line %d of a large blob 0123456789abcdef%d\n", i, i)
+	}
+	r := hook.NewRedactor(secretToken, blob)
+	line := strings.Repeat("some output ", 6)
+	begun := time.Now()
+	for range 10 << 20 / len(line) {
+		if r.Redact(line) != line {
+			t.Fatal("it was cut")
+		}
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("10 MiB took %s", took)
 	}
 }
 
