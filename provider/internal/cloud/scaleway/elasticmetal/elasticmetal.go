@@ -298,6 +298,12 @@ func installed(server *baremetal.Server) bool {
 	return server.Install != nil && server.Install.Status == baremetal.ServerInstallStatusCompleted
 }
 
+// installing says that an install of whichever operation is under way.
+func installing(server *baremetal.Server) bool {
+	return server.Install != nil &&
+		(server.Install.Status == baremetal.ServerInstallStatusToInstall || server.Install.Status == baremetal.ServerInstallStatusInstalling)
+}
+
 func power(status baremetal.ServerStatus) cloud.Power {
 	switch status {
 	case baremetal.ServerStatusReady:

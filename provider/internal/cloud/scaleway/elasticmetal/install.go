@@ -188,7 +188,8 @@ func (c *Cloud) startInstall(ctx context.Context, t *cloud.Task, server *baremet
 	case err == nil:
 		c.log.Info("an install was begun", "machine_id", t.Spec.MachineID, "operation_id", t.Spec.OperationID, "server", server.ID, "system", title(system))
 		return c.again("stage installing: the install on server %s has begun", server.ID)
-	case errors.Is(err, cloud.ErrConflict):
+	case errors.Is(err, cloud.ErrConflict), errors.Is(err, cloud.ErrInvalid) && installing(server):
+		// A spare may still be in the install of the Create that it failed.
 		return c.again("stage installing: the install is refused for now: %v", err)
 	case errors.Is(err, cloud.ErrNotFound):
 		return c.unknown(t, title(system), err)

@@ -86,6 +86,27 @@ func TestStuckDelivery(t *testing.T) {
 	w.wantOrders(t, 1)
 }
 
+// TestSpareInTheMiddleOfAnInstall: the API may refuse another install until the
+// one before is over. No document says how, so that any refusal is waited out.
+func TestSpareInTheMiddleOfAnInstall(t *testing.T) {
+	w := newWorld(t)
+	w.Inject(fakecloud.Fault{Route: fakecloud.RouteInstallMetal, Outcome: fakecloud.OutcomeStuck})
+	c, op := w.connect(t), operation("m-1")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := op.Run(ctx, c.Create()); err == nil || !strings.Contains(err.Error(), `step "install"`) {
+		t.Fatalf("Create = %v, want one that was installing", err)
+	}
+	discard(t, c, op)
+	w.Inject(fakecloud.Fault{Route: fakecloud.RouteInstallMetal, Times: 3, Reply: &fakecloud.Reply{
+		Status: http.StatusBadRequest, ContentType: "application/json", Body: `{"message":"Server is being installed"}`,
+	}})
+	if again := w.create(t, c, "m-2"); again.Ref != op.Ref {
+		t.Errorf("m-2 has %s, want the spare %s", again.Ref, op.Ref)
+	}
+	w.wantOrders(t, 1)
+}
+
 // TestSpareIsWipedClean: what takes a spare has its own data, name and tags.
 func TestSpareIsWipedClean(t *testing.T) {
 	w := newWorld(t)
