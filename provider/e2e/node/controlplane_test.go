@@ -68,18 +68,23 @@ func startCluster(t *testing.T, w *hosttest.World, name string, number int) *clu
 		c.run(t, "", "kubeadm", "init", "phase", "kubeconfig", who, "--config", own, "--kubeconfig-dir", c.dir)
 	}
 	c.connect(t)
-	c.startPrograms(t, host, port, pki)
-	hosttest.Await(t, time.Minute, "the API server of "+name+" is ready", func() bool {
+	c.startServer(t, host, port, pki)
+	hosttest.Await(t, 2*time.Minute, "the API server of "+name+" is ready", func() bool {
 		c.check(t)
 		return c.try(t, "/readyz", nil) == nil
 	})
+	// Sooner they would give up on a server that takes its time.
+	c.startControllers(t, pki)
 	for _, phase := range [][]string{{"upload-config", "kubeadm"}, {"upload-config", "kubelet"}, {"bootstrap-token", "--skip-token-print"}} {
 		c.run(t, "", "kubeadm", append(append([]string{"init", "phase"}, phase...), "--config", config, "--kubeconfig", c.kubeconfig())...)
 	}
 	return c
 }
 
-func (c *cluster) startPrograms(t *testing.T, host string, port int, pki string) {
+const services = "--service-cluster-ip-range=10.96.0.0/16"
+
+// startServer starts the API server and what it keeps its objects in.
+func (c *cluster) startServer(t *testing.T, host string, port int, pki string) {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(pki, name) }
 	etcd, err := exec.LookPath("etcd")
@@ -90,12 +95,17 @@ func (c *cluster) startPrograms(t *testing.T, host string, port int, pki string)
 	c.start(t, etcd, "--data-dir="+filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls="+store, "--advertise-client-urls="+store,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
-	const services = "--service-cluster-ip-range=10.96.0.0/16"
 	c.start(t, program("kube-apiserver"), "--etcd-servers="+store, "--bind-address="+host, "--advertise-address="+host,
 		"--secure-port="+strconv.Itoa(port), "--tls-cert-file="+in("apiserver.crt"), "--tls-private-key-file="+in("apiserver.key"),
 		"--client-ca-file="+in("ca.crt"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--enable-bootstrap-token-auth=true", "--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+in("sa.pub"), "--service-account-signing-key-file="+in("sa.key"), services)
+}
+
+// startControllers starts what works on the objects.
+func (c *cluster) startControllers(t *testing.T, pki string) {
+	t.Helper()
+	in := func(name string) string { return filepath.Join(pki, name) }
 	config := filepath.Join(c.dir, "controller-manager.conf")
 	c.start(t, program("kube-controller-manager"), "--kubeconfig="+config, "--secure-port=0", "--leader-elect=false",
 		"--use-service-account-credentials=true", "--controllers=*,bootstrapsigner,tokencleaner",
