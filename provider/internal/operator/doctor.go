@@ -158,13 +158,11 @@ func (d *diagnosis) add(f doctor.Finding) {
 		return
 	}
 	style := map[doctor.Level]terminal.Style{doctor.OK: terminal.Green, doctor.Warn: terminal.Yellow, doctor.Fail: terminal.Red}[f.Level]
-	text := fmt.Sprintf("%s  %-18s  %s\n", d.out.Paint(style, fmt.Sprintf("%-4s", f.Level)), f.Check, printable(f.Detail))
-	if f.Advice != "" {
-		for line := range strings.Lines(f.Advice) {
-			text += "      " + printable(strings.TrimRight(line, "\n")) + "\n"
-		}
+	lines := []string{fmt.Sprintf("%s  %-18s  %s", d.out.Paint(style, fmt.Sprintf("%-4s", f.Level)), f.Check, printable(f.Detail))}
+	for line := range strings.Lines(f.Advice) {
+		lines = append(lines, "      "+printable(strings.TrimRight(line, "\n")))
 	}
-	_, err := fmt.Fprint(d.out, text)
+	_, err := fmt.Fprintln(d.out, strings.Join(lines, "\n"))
 	d.err = errors.Join(d.err, err)
 }
 

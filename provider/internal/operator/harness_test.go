@@ -2,6 +2,7 @@ package operator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -25,6 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -69,8 +71,19 @@ type scripted struct {
 	calls    []proto.Message  // the mutating ones
 	fail     error            // of every call, while set
 	refuse   map[string]error // of a mutating call, by its name in small letters
+	health   health
 	// move is what becomes of a machine at each Get while it is under way.
 	move func(*pb.Machine)
+}
+
+// health answers as it is told; SERVING if nothing.
+type health struct {
+	healthpb.UnimplementedHealthServer
+	status healthpb.HealthCheckResponse_ServingStatus
+}
+
+func (h *health) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	return &healthpb.HealthCheckResponse{Status: cmp.Or(h.status, healthpb.HealthCheckResponse_SERVING)}, nil
 }
 
 func (s *scripted) edit(f func()) {
@@ -177,6 +190,7 @@ func serve(t *testing.T, s *scripted, cfg *tls.Config) string {
 	}
 	srv := grpc.NewServer(grpc.Creds(creds))
 	pb.RegisterCapacityProviderServer(srv, s)
+	healthpb.RegisterHealthServer(srv, &s.health)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() {
@@ -190,7 +204,8 @@ func serve(t *testing.T, s *scripted, cfg *tls.Config) string {
 }
 
 // certificate makes a self-signed certificate for a name, and its PEM files.
-func certificate(t *testing.T, name string) (pair tls.Certificate, certFile, keyFile string) {
+// edit may change what it says.
+func certificate(t *testing.T, name string, edit ...func(*x509.Certificate)) (pair tls.Certificate, certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -200,6 +215,9 @@ func certificate(t *testing.T, name string) (pair tls.Certificate, certFile, key
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{name},
+	}
+	for _, e := range edit {
+		e(template)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

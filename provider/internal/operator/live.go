@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"bigfleet-providers/provider/internal/operator/terminal"
@@ -29,7 +30,10 @@ func redraw(ctx context.Context, o *terminal.Output, pause time.Duration, read f
 		}
 		lines := show(time.Now())
 		if failure != nil {
-			lines = append(lines, o.Paint(terminal.Red, printable(failure.Error())), "trying again")
+			for line := range strings.SplitSeq(failure.Error(), "\n") {
+				lines = append(lines, o.Paint(terminal.Red, printable(line)))
+			}
+			lines = append(lines, "trying again")
 		}
 		if err := screen.Draw(lines); err != nil {
 			return err

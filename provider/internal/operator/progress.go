@@ -215,7 +215,9 @@ func (b *bars) end(id string, k kind, m *pb.Machine, operation string, err error
 	b.print(fmt.Sprintf("%s %s  %-9s  %s", b.out.Paint(style, mark), printable(id), k.name, text))
 }
 
-func (b *bars) print(line string) { b.err = errors.Join(b.err, b.screen.Print(line)) }
+func (b *bars) print(line string) {
+	b.err = errors.Join(b.err, b.screen.Print(line, b.picture(time.Now())))
+}
 
 func (b *bars) run(ctx context.Context) {
 	tick := time.NewTicker(drawPause)

@@ -71,6 +71,11 @@ func (s *selection) check() error {
 	return errors.Join(errs...)
 }
 
+// filters says whether any filter was given.
+func (s *selection) filters() bool {
+	return len(s.states)+len(s.types)+len(s.clusters)+len(s.capacities)+len(s.zones)+len(s.labels) > 0
+}
+
 // match says whether the machine is selected, its state included: a delta of the
 // list is not asked for by state, so that a machine that leaves one is seen.
 func (s *selection) match(m *pb.Machine) bool {

@@ -71,7 +71,10 @@ func (t *machineTable) row(m *pb.Machine) []terminal.Cell {
 			add(id)
 		}
 	}
-	return append(row, terminal.Cell{Text: cmp.Or(failure, "-"), Style: terminal.Red})
+	if failure == "" || failure == "-" {
+		return append(row, terminal.Cell{Text: "-"})
+	}
+	return append(row, terminal.Cell{Text: failure, Style: terminal.Red})
 }
 
 // stepOf is how far an operation is, "" where that is not known.

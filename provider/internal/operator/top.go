@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,9 +52,10 @@ capacityctl top --once -o json --socket /run/bigfleet/admin/socket
 				return err
 			}
 			return p.conn.with(func(cl *client) error {
-				v := &overview{follower: follow(cl, choose.match), socket: *socket, began: time.Now()}
+				v := &overview{follower: follow(cl, choose.match), socket: *socket, filtered: choose.filters()}
 				o := p.stdout()
 				if out != formatJSON && o.Live && !once {
+					v.began = time.Now()
 					return redraw(c.Context(), o, time.Duration(interval), v.read, func(now time.Time) []string { return v.lines(o, now) })
 				}
 				if err := v.read(c.Context()); err != nil {
@@ -78,18 +80,26 @@ capacityctl top --once -o json --socket /run/bigfleet/admin/socket
 // overview is what top shows.
 type overview struct {
 	*follower
-	socket string
-	began  time.Time
-	ops    runningOperations
+	socket   string
+	filtered bool      // not all machines are shown
+	began    time.Time // zero for one look
+	ops      runningOperations
 }
 
 func (v *overview) read(ctx context.Context) error {
 	if _, err := v.next(ctx); err != nil {
 		return err
 	}
-	var err error
-	v.ops, err = askOperations(ctx, v.socket)
-	return err
+	ops, err := askOperations(ctx, v.socket)
+	if err != nil {
+		return err
+	}
+	if v.filtered {
+		ops.Operations = slices.DeleteFunc(ops.Operations, func(op runningOperation) bool { return v.known[op.MachineID] == nil })
+		ops.Total = len(ops.Operations)
+	}
+	v.ops = ops
+	return nil
 }
 
 // fleetSummary is the overview as JSON.
@@ -158,7 +168,7 @@ func (v *overview) lines(o *terminal.Output, now time.Time) []string {
 	s := v.summary(now)
 	out := []string{
 		fmt.Sprintf("%s  %s", now.Format(time.TimeOnly), tally(s.Machines, func(state string) int { return s.States[state] })),
-		fmt.Sprintf("%s USD an hour", o.Paint(terminal.Bold, fmt.Sprintf("%.4f", s.USDPerHour))), "",
+		o.Paint(terminal.Bold, fmt.Sprintf("%.4f", s.USDPerHour)) + " USD an hour", "",
 	}
 	out = append(out, s.groupTable().Lines(o)...)
 	if v.socket != "" {
@@ -178,7 +188,7 @@ func (s *fleetSummary) groupTable() *terminal.Table {
 		for _, name := range states {
 			c := terminal.Cell{Text: "-", Style: terminal.Faint}
 			if n := g.States[name]; n > 0 {
-				c = terminal.Cell{Text: fmt.Sprint(n), Style: stateStyle(pb.MachineState(pb.MachineState_value[statePrefix+name]))}
+				c = terminal.Cell{Text: strconv.Itoa(n), Style: stateStyle(pb.MachineState(pb.MachineState_value[statePrefix+name]))}
 			}
 			row = append(row, c)
 		}
@@ -203,7 +213,7 @@ func (v *overview) operationLines(o *terminal.Output, now time.Time) []string {
 			{Text: op.MachineID}, {Text: op.Kind}, {Text: cmp.Or(op.Step, "-")}, {Text: age(now.Sub(op.Started))}, due, {Text: op.OperationID},
 		})
 	}
-	out := append([]string{"", counted("oldest operations", len(shown), v.ops.Total)}, t.Lines(o)...)
+	out := append([]string{"", counted("operation", "oldest operations", len(shown), v.ops.Total)}, t.Lines(o)...)
 	return out
 }
 
@@ -221,10 +231,10 @@ func (v *overview) underWayLines(o *terminal.Output, now time.Time) []string {
 	for _, m := range shown {
 		t.Rows = append(t.Rows, []terminal.Cell{
 			{Text: m.GetId()}, {Text: stateName(m.GetState()), Style: stateStyle(m.GetState())},
-			{Text: cmp.Or(stepOf(m, nil), "-")}, {Text: ages.age(m, nil)},
+			{Text: cmp.Or(stepOf(m, nil), "-")}, {Text: cmp.Or(ages.age(m, nil), "-")},
 		})
 	}
-	return append([]string{"", counted("machines under way", len(shown), len(busy))}, t.Lines(o)...)
+	return append([]string{"", counted("machine under way", "machines under way", len(shown), len(busy))}, t.Lines(o)...)
 }
 
 func (v *overview) failedLines(o *terminal.Output) []string {
@@ -241,13 +251,17 @@ func (v *overview) failedLines(o *terminal.Output) []string {
 	for _, m := range shown {
 		t.Rows = append(t.Rows, []terminal.Cell{{Text: m.GetId()}, {Text: cut(m.GetLastError(), maxErrorColumn), Style: terminal.Red}})
 	}
-	return append([]string{"", counted("failed machines", len(shown), len(failed))}, t.Lines(o)...)
+	return append([]string{"", counted("failed machine", "failed machines", len(shown), len(failed))}, t.Lines(o)...)
 }
 
-// counted is "3 oldest operations" or "10 of 25 oldest operations".
-func counted(what string, shown, all int) string {
-	if shown == all {
-		return fmt.Sprintf("%d %s", all, what)
+// counted is "1 operation", "3 operations" or "10 of 25 operations".
+func counted(one, many string, shown, all int) string {
+	switch {
+	case all == 1:
+		return "1 " + one
+	case shown == all:
+		return fmt.Sprintf("%d %s", all, many)
+	default:
+		return fmt.Sprintf("%d of %d %s", shown, all, many)
 	}
-	return fmt.Sprintf("%d of %d %s", shown, all, what)
 }

@@ -61,8 +61,7 @@ func TestTransitions(t *testing.T) {
 		{[]string{"drain", "--sequence=3", "--grace=90s"}, &pb.DrainRequest{MachineId: "m", GracePeriodSeconds: 90, ShardId: "mine", ShardEpoch: 5, SequenceNumber: 3}, "IDLE after "},
 		{[]string{"delete", "--sequence=4"}, &pb.DeleteRequest{MachineId: "m", ShardId: "mine", ShardEpoch: 5, SequenceNumber: 4}, "SPECULATIVE after "},
 	} {
-		args := append(tt.args, "m", "--wait", "--insecure", "--addr="+addr, "--shard=mine", "--epoch=5")
-		code, stdout, stderr := capacityctl(args...)
+		code, stdout, stderr := capacityctl(append(tt.args, "m", "--wait", "--insecure", "--addr="+addr, "--shard=mine", "--epoch=5")...)
 		if code != exitOK || !strings.Contains(stdout, "  m  ") || !strings.Contains(stdout, "accepted, operation op-1\n") || !strings.Contains(stdout, tt.end) {
 			t.Fatalf("%s: exit code %d:\n%s%s", tt.args[0], code, stdout, stderr)
 		}

@@ -123,8 +123,7 @@ func (e *examination) transport(ctx context.Context) bool {
 		name = e.ServerName
 	}
 	if !e.Insecure {
-		ok, _ := e.secured(ctx, "grpc", e.Addr, name, e.Roots, "--tls-ca", e.Certificate)
-		return ok
+		return e.secured(ctx, "grpc", e.Addr, name, e.Roots, "--tls-ca", e.Certificate)
 	}
 	if state, err := e.handshake(ctx, e.Addr, name, nil); err == nil {
 		e.say("grpc tls", Fail, "Leave --insecure out, and give the CA with --tls-ca.", "%s speaks %s, and --insecure was given", e.Addr, tls.VersionName(state.Version))

@@ -19,7 +19,7 @@ const expiryWarning = 14 * 24 * time.Hour
 
 // secured looks at the TLS of a port: one finding for each thing that can be
 // wrong with it, so that none hides another. ok says that a client would connect.
-func (e *examination) secured(ctx context.Context, what, addr, name string, roots *x509.CertPool, caFlag string, cert *tls.Certificate) (ok bool, state tls.ConnectionState) {
+func (e *examination) secured(ctx context.Context, what, addr, name string, roots *x509.CertPool, caFlag string, cert *tls.Certificate) (ok bool) {
 	state, err := e.handshake(ctx, addr, name, cert)
 	if err != nil {
 		advice := "Is this the right port? A provider speaks TLS there if it was started with a certificate."
@@ -30,7 +30,7 @@ func (e *examination) secured(ctx context.Context, what, addr, name string, root
 			}
 		}
 		e.say(what+" tls", Fail, advice, "%s: %v", addr, err)
-		return false, state
+		return false
 	}
 	ok = true
 	check := func(check string, bad bool, level Level, advice, format string, args ...any) {
@@ -57,7 +57,7 @@ func (e *examination) secured(ctx context.Context, what, addr, name string, root
 	check("name", err != nil, Fail, "Have the certificate issued for this name, or use a name that is in it.", "%s", detail)
 	level, detail, advice := validity(leaf, now)
 	check("expiry", level != OK, level, advice, "%s", detail)
-	return ok, state
+	return ok
 }
 
 // handshake shakes hands and takes whatever certificate is shown: what it is

@@ -19,7 +19,6 @@ type Screen struct {
 	out   *Output
 	drawn int // lines below the place where drawing begins
 	begun bool
-	last  []string
 }
 
 // NewScreen makes a screen; nothing is drawn yet. o must be Live.
@@ -30,11 +29,10 @@ func NewScreen(o *Output) *Screen { return &Screen{out: o} }
 // scrolled away could not be drawn over.
 func (s *Screen) Draw(lines []string) error { return s.draw("", lines) }
 
-// Print writes a line that stays, above the drawn ones.
-func (s *Screen) Print(line string) error { return s.draw(line+"\n", s.last) }
+// Print writes a line that stays, and draws these lines below it.
+func (s *Screen) Print(line string, lines []string) error { return s.draw(line+"\n", lines) }
 
 func (s *Screen) draw(above string, lines []string) error {
-	s.last = lines
 	columns, rows := s.out.Size()
 	if most := max(rows-1, 1); len(lines) > most {
 		hidden := len(lines) - most + 1
@@ -61,9 +59,6 @@ func (s *Screen) back() string {
 	}
 	return fmt.Sprintf("\x1b[%dA", s.drawn) + clearDown
 }
-
-// Clear takes the drawn lines away.
-func (s *Screen) Clear() error { return s.Draw(nil) }
 
 // Close leaves the lines as they are and gives the cursor back.
 func (s *Screen) Close() error {
