@@ -78,6 +78,9 @@ func TestBadFilesKeepTheLastGoodSet(t *testing.T) {
 		"certificate has not begun":    {func(f folder) { f.set(issue(f.t, "x", now().Add(time.Hour), now().Add(year)), good(f.t, "x")) }, "is good only from"},
 		"good pair beside a bad CA":    {func(f folder) { f.set(good(f.t, "x")) }, "holds no PEM certificate"},
 		"good CA beside half a pair":   {func(f folder) { f.write("tls.key", good(f.t, "x").key); f.write("ca.crt", good(f.t, "x").cert) }, "does not match"},
+		"RSA key is short":             {func(f folder) { f.set(unfit(f.t)["RSA key is short"].pair, good(f.t, "x")) }, "its RSA key has 1024 bits"},
+		"pair is a client's":           {func(f folder) { f.set(unfit(f.t)["pair is a client's"].pair, good(f.t, "x")) }, "does not allow servers"},
+		"CA's RSA key is short":        {func(f folder) { f.write("ca.crt", unfit(f.t)["RSA key is short"].pair.cert) }, "--tls-ca"},
 		"the folder is somewhere else": {func(f folder) { f.remove("..data") }, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,6 +138,9 @@ func (s Source) parse(c contents) (*Material, error) {
 	if err := errors.Join(err, caErr); err != nil {
 		return nil, err
 	}
+	if err := m.fit(s); err != nil {
+		return nil, err
+	}
 	if s.Check != nil {
 		if err := s.Check(m); err != nil {
 			return nil, err
