@@ -48,6 +48,7 @@ func (d *driver) each(ctx context.Context, k kind, o *order, ids []string) (outc
 	for i, id := range ids {
 		out := &outcomes[i]
 		out.MachineID = id
+		d.show.begin(id, k) // here, for the order in which they were named
 		accept.Go(func() error {
 			began := time.Now()
 			ack, err := d.call(ctx, k, o, id)
@@ -131,7 +132,6 @@ func (d *driver) finish(out *outcome, k kind, m *pb.Machine, err error) {
 }
 
 func (d *driver) call(ctx context.Context, k kind, o *order, id string) (*pb.TransitionAck, error) {
-	d.show.begin(id, k)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ack, err := k.call(ctx, d.client, id, o)

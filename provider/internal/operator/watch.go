@@ -1,10 +1,12 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,6 +84,7 @@ func (w *watcher) run(ctx context.Context, pause time.Duration, initial bool) er
 		return err
 	}
 	if initial {
+		slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.id, b.id) })
 		if err := w.showAll(events); err != nil {
 			return err
 		}
