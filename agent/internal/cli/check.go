@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"bigfleet-providers/agent"
+	"bigfleet-providers/agent/internal/plain"
 )
 
 // check prints one line for each thing that must be right.
@@ -22,7 +23,7 @@ func check(ctx context.Context, path, version string, out io.Writer) error {
 		if f.Err != nil {
 			detail = f.Err.Error()
 		}
-		if _, err := fmt.Fprintf(out, "%s  %-10s  %s\n", word, f.Name, detail); err != nil {
+		if _, err := fmt.Fprintf(out, "%s  %-10s  %s\n", word, f.Name, plain.Line(detail)); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"bigfleet-providers/agent"
 	"bigfleet-providers/agent/internal/hook"
+	"bigfleet-providers/agent/internal/plain"
 	"bigfleet-providers/agent/internal/systemd"
 )
 
@@ -100,7 +101,7 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 
 func result(stderr io.Writer, err error) int {
 	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "bigfleet-agent:", err) // nowhere else to say it
+		_, _ = fmt.Fprintln(stderr, "bigfleet-agent:", plain.Text(err.Error())) // nowhere else to say it
 		return exitFault
 	}
 	return exitOK

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bigfleet-providers/agent"
+	"bigfleet-providers/agent/internal/plain"
 )
 
 // status prints what the running agent keeps in its status file.
@@ -38,7 +39,7 @@ func alive(pid int) bool {
 func render(s agent.Status, now time.Time, alive bool) string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-13s %s\n", name+":", fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%-13s %s\n", name+":", plain.Line(fmt.Sprintf(format, args...)))
 	}
 	row("agent", "version %s, pid %d", s.Version, s.PID)
 	row("machine", "%s", s.MachineID)

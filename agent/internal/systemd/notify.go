@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"bigfleet-providers/agent/internal/plain"
 )
 
 // Notifier speaks the sd_notify protocol. Where there is no service manager
@@ -24,8 +26,9 @@ func (n *Notifier) Stopping() { n.send(daemon.SdNotifyStopping) }
 // Watchdog says that the main loop turns.
 func (n *Notifier) Watchdog() { n.send(daemon.SdNotifyWatchdog) }
 
-// Status shows text in systemctl status.
-func (n *Notifier) Status(text string) { n.send("STATUS=" + text) }
+// Status shows text in systemctl status, on one line: a second one would be
+// another message.
+func (n *Notifier) Status(text string) { n.send("STATUS=" + plain.Line(text)) }
 
 // Interval returns the time after which the manager kills a service that did
 // not call Watchdog, or 0 when it does not watch.

@@ -28,6 +28,7 @@ func TestNotify(t *testing.T) {
 		want string
 	}{
 		{n.Ready, "READY=1"}, {n.Watchdog, "WATCHDOG=1"}, {n.Stopping, "STOPPING=1"}, {func() { n.Status("polling") }, "STATUS=polling"},
+		{func() { n.Status("valid for x\nMAINPID=1\nWATCHDOG=trigger\x1b[2J") }, "STATUS=valid for x MAINPID=1 WATCHDOG=trigger?[2J"},
 	} {
 		tt.call()
 		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
