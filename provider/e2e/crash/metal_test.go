@@ -2,6 +2,7 @@ package crash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -209,6 +211,46 @@ func TestMetalKills(t *testing.T) {
 		t.Errorf("%d servers, of them %d spare, for %d machines; %d machines failed over %d kills", f.orders(), f.spares(), machines, failures, kills.Load())
 	}
 	t.Logf("%d kills, %d machines failed on the way", kills.Load(), failures)
+}
+
+// TestMetalKilledInALaterOrder: an order that was refused leaves notes behind.
+// What the next process notes of its own order must be on disk all the same when
+// it is killed.
+func TestMetalKilledInALaterOrder(t *testing.T) {
+	t.Parallel()
+	f := newMetalWorld(t, 1)
+	refusing := f.cloud.Inject(fakecloud.Fault{Route: fakecloud.RouteCreateMetal, Times: -1, Reply: fakecloud.RateLimited()})
+	p := f.run()
+	id := f.ids()[0]
+	if _, err := f.call(create, id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, func() error {
+		if !p.said("failures=2") { // a pause follows, in which nothing is under way
+			return errors.New("no order was refused twice")
+		}
+		return nil
+	})
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.exit(t, 20*time.Second)
+	refusing()
+	f.cloud.SetLag(settleWindow*9/10, 0)
+	f.cloud.Inject(fakecloud.Fault{Route: fakecloud.RouteCreateMetal, Commit: true, Delay: time.Minute})
+	p = f.run()
+	eventually(t, 20*time.Second, func() error {
+		if f.orders() == 0 {
+			return errors.New("nothing was ordered")
+		}
+		return nil
+	})
+	p.kill()
+	f.run()
+	f.await(id, idle)
+	if f.orders() != 1 {
+		t.Errorf("%d servers for one machine", f.orders())
+	}
 }
 
 // TestMetalStateLost: with a new state, servers are IDLE or CONFIGURED by their

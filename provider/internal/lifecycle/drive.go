@@ -73,9 +73,11 @@ func (e *Engine) drive(parent context.Context, rec machine.Record) {
 		e.o.Tracer.Span(ctx, spanQueued, op.Started, time.Now(), classOK)
 	}
 	t := &task{rec: rec, op: op, joined: op.Joined, settled: settled, Task: cloud.Task{
-		Spec:  e.spec(rec, op),
-		Ref:   op.Ref,
-		Notes: op.Notes,
+		Spec: e.spec(rec, op),
+		Ref:  op.Ref,
+		// Its own: a note in the record's would be there already when it is to be
+		// made durable, and so would not be.
+		Notes: copyNotes(op.Notes),
 	}}
 	err := e.runSteps(cloud.WithPriority(ctx, priorityOf(op.Kind)), t)
 	e.noteRefusal(t, err)
@@ -196,7 +198,9 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 		}
 		t.Rerun = true
 		if again := (*cloud.AgainError)(nil); errors.As(err, &again) {
-			failures, row.last = 0, err
+			if again.After > 0 { // else it only has its notes made durable
+				failures, row.last = 0, err
+			}
 			if err := e.advance(t, s.name); err != nil {
 				return err
 			}

@@ -100,6 +100,48 @@ func TestRestartAtEveryMoment(t *testing.T) {
 	}
 }
 
+// TestNotesAfterARestart: what a resumed step notes reaches the store, although
+// the operation had notes before; the record as it was stays what it was.
+func TestNotesAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		r.cloud.edit(func() { r.cloud.noting = true })
+		r.cloud.script("order", slicesOf(cloud.Again(time.Minute, "it takes its time"), 10)...)
+		r.must(machine.Create)
+		time.Sleep(time.Second)
+		before := r.record("m1").Op.Notes
+		r.stop()
+		r.start()
+		time.Sleep(time.Second)
+		if got := r.record("m1").Op.Notes["calls"]; got != "2" {
+			t.Errorf("the store has the note of call %q, want that of the second", got)
+		}
+		if before["calls"] != "1" {
+			t.Errorf("the note of call %q is in the record as it was before: it was never handed to the store", before["calls"])
+		}
+		r.settle(machine.Idle)
+	})
+}
+
+// TestRefusalsAreCountedOverCheckpoints: a step that has its notes made durable
+// before each try gets no more tries for it.
+func TestRefusalsAreCountedOverCheckpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		var script []error
+		for range 20 {
+			script = append(script, cloud.Again(0, "about to be sent"), cloud.ErrDenied)
+		}
+		r.cloud.script("order", script...)
+		r.must(machine.Create)
+		if rec := r.settle(machine.Failed); !strings.Contains(rec.LastError, "(permission)") || !strings.Contains(rec.LastError, "6 tries failed") {
+			t.Errorf("last_error %q, want the end after 6 refusals", rec.LastError)
+		}
+	})
+}
+
 // TestStepOfAnotherRelease resumes a Create whose step this release does not
 // have: every step is told that its effect may exist, so none makes it again.
 func TestStepOfAnotherRelease(t *testing.T) {

@@ -37,6 +37,7 @@ type scriptedCloud struct {
 	strays  map[string]cloud.Stray // by ref
 	busy    map[string]bool        // strays that turn out to be in use
 	listers int                    // calls of List and Strays
+	noting  bool                   // each step notes the calls so far
 }
 
 func newScriptedCloud() *scriptedCloud {
@@ -53,6 +54,9 @@ func (c *scriptedCloud) did(step string, t *cloud.Task) error {
 	c.calls = append(c.calls, step+" "+t.Spec.MachineID)
 	if t.Rerun {
 		c.reruns = append(c.reruns, step)
+	}
+	if c.noting {
+		t.Note("calls", fmt.Sprint(len(c.calls)))
 	}
 	if errs := c.fail[step]; len(errs) > 0 {
 		c.fail[step] = errs[1:]
