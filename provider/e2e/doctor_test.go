@@ -65,14 +65,14 @@ func TestDoctor(t *testing.T) {
 
 	well := as(operator, operatorKey)
 	findings(t, 0, []string{
-		"OK grpc tls TLS 1.3", "OK grpc chain", "OK grpc name good for 127.0.0.1", "OK grpc expiry", "OK client identity CN=operator is bigfleet://readonly",
+		"OK grpc tls TLS 1.3", "OK grpc chain", "OK grpc name good for 127.0.0.1", "OK grpc expiry", "OK client identity CN=operator is bigfleet://readonly", "OK client certificate CN=operator is taken",
 		"OK grpc calls", "OK channel chain", "OK channel answer", "OK clock the clock of channel", "OK ready", "OK inventory", "OK clock the clock of the metrics port",
 	}, append(well, "--metrics="+metrics, "--channel="+channel, "--channel-ca="+other.pem)...)
 
 	findings(t, 1, []string{"FAIL grpc chain CN=server, signed by CN=test CA", "Give the CA that signed it with --tls-ca"}, "--addr="+p.addr, "--tls-ca="+other.pem)
 	findings(t, 1, []string{"FAIL grpc name", "OK grpc chain"}, append(well, "--tls-server-name=elsewhere")...)
-	findings(t, 1, []string{"FAIL grpc health", "The provider refuses the connection. It wants a client certificate"}, grpc...)
-	findings(t, 1, []string{"FAIL grpc health", "OK client identity CN=stranger"}, as(stranger, strangerKey)...)
+	findings(t, 1, []string{"FAIL client certificate the provider refuses the connection: remote error: tls: certificate required", "It wants a client certificate"}, grpc...)
+	findings(t, 1, []string{"FAIL client certificate the provider refuses the connection with CN=stranger", "OK client identity CN=stranger"}, as(stranger, strangerKey)...)
 	findings(t, 1, []string{"FAIL grpc tls", "Leave --insecure out"}, "--addr="+p.addr, "--insecure")
 	findings(t, 1, []string{"FAIL grpc tls", "It speaks plaintext. Give --insecure"}, "--addr="+plain.addr, "--tls-ca="+ca.pem)
 	findings(t, 1, []string{"FAIL channel chain", "OK clock"}, append(well, "--channel="+channel, "--channel-ca="+ca.pem)...)

@@ -141,8 +141,8 @@ func TestDoctorOnIdentity(t *testing.T) {
 		"none":        {uris("spiffe://else"), "client identity", doctor.Warn, "--require-shard-identity"},
 		"two":         {uris("bigfleet://shard/a", "bigfleet://shard/b"), "client identity", doctor.Fail, "2 bigfleet:// identities"},
 		"malformed":   {uris("bigfleet://shard/"), "client identity", doctor.Fail, "refused"},
-		"ended":       {validity(-year, -time.Hour), "client certificate", doctor.Fail, "ended"},
-		"for servers": {noClient, "client certificate", doctor.Fail, "clientAuth"},
+		"ended":       {validity(-year, -time.Hour), "client expiry", doctor.Fail, "ended"},
+		"for servers": {noClient, "client usage", doctor.Fail, "clientAuth"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			client, cert, key := certificate(t, "client", tt.edit)
@@ -151,12 +151,16 @@ func TestDoctorOnIdentity(t *testing.T) {
 			addr := serve(t, s, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{server}, ClientCAs: pool, ClientAuth: tls.RequireAnyClientCert})
 			_, found := diagnose(t, "--addr="+addr, "--tls-ca="+ca, "--tls-server-name="+name, "--tls-cert="+cert, "--tls-key="+key)
 			expect(t, found, tt.check, tt.level, tt.words)
+			expect(t, found, "client certificate", doctor.OK, "CN=client is taken")
 			expect(t, found, "grpc calls", doctor.OK, "List is answered")
 		})
 	}
 	mutual := serve(t, s, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{server}, ClientCAs: x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert})
 	_, found := diagnose(t, "--addr="+mutual, "--tls-ca="+ca, "--tls-server-name="+name)
-	expect(t, found, "grpc health", doctor.Fail, "wants a client certificate")
+	expect(t, found, "client certificate", doctor.Fail, "wants a client certificate")
+	_, cert, key := certificate(t, "stranger")
+	_, found = diagnose(t, "--addr="+mutual, "--tls-ca="+ca, "--tls-server-name="+name, "--tls-cert="+cert, "--tls-key="+key)
+	expect(t, found, "client certificate", doctor.Fail, "must chain to the provider's --tls-ca")
 	s.edit(func() { s.fail = status.Error(codes.PermissionDenied, "no identity") })
 	_, found = diagnose(t, "--addr="+serve(t, s, nil), "--insecure")
 	expect(t, found, "grpc calls", doctor.Fail, "bigfleet://shard/ID")

@@ -74,11 +74,8 @@ type examination struct {
 // looked at because of an earlier fault is left out.
 func Examine(ctx context.Context, t Target, report func(Finding)) {
 	e := &examination{t, report}
-	if e.port(ctx) && e.transport(ctx) {
-		e.client(time.Now())
-		if e.health(ctx) {
-			e.calls(ctx)
-		}
+	if e.port(ctx) && e.transport(ctx) && e.health(ctx) {
+		e.calls(ctx)
 	}
 	if t.Channel != "" {
 		e.channel(ctx)
@@ -123,9 +120,11 @@ func (e *examination) transport(ctx context.Context) bool {
 		name = e.ServerName
 	}
 	if !e.Insecure {
-		return e.secured(ctx, "grpc", e.Addr, name, e.Roots, "--tls-ca", e.Certificate)
+		ok := e.secured(ctx, "grpc", e.Addr, name, e.Roots, "--tls-ca")
+		e.client(time.Now())
+		return ok && e.welcome(ctx, name)
 	}
-	if state, err := e.handshake(ctx, e.Addr, name, nil); err == nil {
+	if state, err := e.handshake(ctx, e.Addr, name); err == nil {
 		e.say("grpc tls", Fail, "Leave --insecure out, and give the CA with --tls-ca.", "%s speaks %s, and --insecure was given", e.Addr, tls.VersionName(state.Version))
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +20,8 @@ const expiryWarning = 14 * 24 * time.Hour
 
 // secured looks at the TLS of a port: one finding for each thing that can be
 // wrong with it, so that none hides another. ok says that a client would connect.
-func (e *examination) secured(ctx context.Context, what, addr, name string, roots *x509.CertPool, caFlag string, cert *tls.Certificate) (ok bool) {
-	state, err := e.handshake(ctx, addr, name, cert)
+func (e *examination) secured(ctx context.Context, what, addr, name string, roots *x509.CertPool, caFlag string) (ok bool) {
+	state, err := e.handshake(ctx, addr, name)
 	if err != nil {
 		advice := "Is this the right port? A provider speaks TLS there if it was started with a certificate."
 		if _, plain := errors.AsType[tls.RecordHeaderError](err); plain {
@@ -62,19 +63,59 @@ func (e *examination) secured(ctx context.Context, what, addr, name string, root
 
 // handshake shakes hands and takes whatever certificate is shown: what it is
 // worth is looked at afterwards, and nothing is sent.
-func (e *examination) handshake(ctx context.Context, addr, name string, cert *tls.Certificate) (tls.ConnectionState, error) {
+func (e *examination) handshake(ctx context.Context, addr, name string) (state tls.ConnectionState, err error) {
+	err = e.shake(ctx, addr, name, nil, func(conn *tls.Conn) error {
+		state = conn.ConnectionState()
+		return nil
+	})
+	return state, err
+}
+
+// shake shakes hands and has use take a look at the connection.
+func (e *examination) shake(ctx context.Context, addr, name string, cert *tls.Certificate, use func(*tls.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
 	raw, err := e.dial(ctx, addr)
 	if err != nil {
-		return tls.ConnectionState{}, err
+		return err
 	}
 	defer raw.Close()
 	conn := tls.Client(raw, lenient(name, cert))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return tls.ConnectionState{}, err
+		return err
 	}
-	return conn.ConnectionState(), nil
+	return use(conn)
+}
+
+// welcomePause is how long a server may take to say that it refuses a client.
+const welcomePause = 2 * time.Second
+
+// welcome looks whether the server takes the client, with its certificate or
+// without one. In TLS 1.3 it says so only after the handshake, and a client that
+// writes meanwhile may not get to read it; a gRPC server that takes the client
+// speaks first.
+func (e *examination) welcome(ctx context.Context, name string) bool {
+	refused := e.shake(ctx, e.Addr, name, e.Certificate, func(conn *tls.Conn) error {
+		if err := conn.SetReadDeadline(time.Now().Add(min(welcomePause, e.Timeout))); err != nil {
+			return err
+		}
+		_, err := conn.Read(make([]byte, 1))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil // something in between that waits for the client
+		}
+		return err
+	})
+	const check = "client certificate"
+	switch {
+	case refused == nil && e.Certificate == nil:
+	case refused == nil:
+		e.say(check, OK, "", "%s is taken", subject(e.Certificate.Leaf))
+	case e.Certificate == nil:
+		e.say(check, Fail, "It wants a client certificate: give one with --tls-cert and --tls-key.", "the provider refuses the connection: %v", refused)
+	default:
+		e.say(check, Fail, "It does not accept the client certificate, which must chain to the provider's --tls-ca.", "the provider refuses the connection with %s: %v", subject(e.Certificate.Leaf), refused)
+	}
+	return refused == nil
 }
 
 func lenient(name string, cert *tls.Certificate) *tls.Config {
@@ -138,19 +179,16 @@ func subject(c *x509.Certificate) string {
 
 func issuer(c *x509.Certificate) string { return cmp.Or(c.Issuer.String(), "an issuer without a name") }
 
-// client looks at the certificate that is presented: whether a server would
-// take it is seen by the calls.
+// client looks at the certificate that is presented.
 func (e *examination) client(now time.Time) {
-	if e.Certificate == nil || e.Insecure {
+	if e.Certificate == nil {
 		return
 	}
 	leaf := e.Certificate.Leaf
-	const name = "client certificate"
-	if level, detail, advice := validity(leaf, now); level != OK {
-		e.say(name, level, advice, "%s %s", subject(leaf), detail)
-	}
+	level, detail, advice := validity(leaf, now)
+	e.say("client expiry", level, advice, "%s %s", subject(leaf), detail)
 	if len(leaf.ExtKeyUsage) > 0 && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
-		e.say(name, Fail, "Have it issued with the extended key usage clientAuth.", "%s is not made for clients", subject(leaf))
+		e.say("client usage", Fail, "Have it issued with the extended key usage clientAuth.", "%s is not made for clients", subject(leaf))
 	}
 	level, role, advice := roleOf(leaf)
 	e.say("client identity", level, advice, "%s %s", subject(leaf), role)

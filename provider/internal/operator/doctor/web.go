@@ -42,7 +42,7 @@ func (e *examination) channel(ctx context.Context) {
 	}
 	conn.Close()
 	e.say("channel port", OK, "", "%s accepts connections", addr)
-	if !e.secured(ctx, "channel", addr, u.Hostname(), e.ChannelRoots, "--channel-ca", nil) {
+	if !e.secured(ctx, "channel", addr, u.Hostname(), e.ChannelRoots, "--channel-ca") {
 		e.clock(ctx, "channel", e.Channel, u.Hostname())
 		return
 	}
