@@ -65,6 +65,30 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 	if v := o.RootVolume; v != nil && v.IOPS > 0 {
 		iops = new(uint32(v.IOPS))
 	}
+	there := map[string]bool{}
+	if t.Rerun {
+		// Whatever is noted, what the server has by now is what must be tagged.
+		server, err := c.owned(ctx, t.Ref)
+		if err = c.young(t, err); err != nil {
+			return err
+		}
+		noteVolumes(t, server)
+		for _, v := range server.Volumes {
+			if v != nil {
+				there[v.ID] = true
+			}
+		}
+	}
+	judge := func(what, id string, err error) error {
+		err = scaleway.Explain(err)
+		if t.Rerun && !there[id] && errors.Is(err, cloud.ErrNotFound) {
+			return nil // gone, and not the server's
+		}
+		if err = c.young(t, err); err != nil {
+			return fmt.Errorf("tag %s %s: %w", what, id, err)
+		}
+		return nil
+	}
 	for _, id := range ids(t, noteRoot) {
 		err := c.guard.Do(c.client, func() error {
 			_, err := c.block.UpdateVolume(&block.UpdateVolumeRequest{
@@ -72,14 +96,14 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 			}, scw.WithContext(ctx))
 			return err
 		})
-		if err = c.young(t, scaleway.Explain(err)); err != nil {
-			return fmt.Errorf("tag volume %s: %w", id, err)
+		if err = judge("volume", id, err); err != nil {
+			return err
 		}
 	}
 	for _, id := range ids(t, noteRootLocal) {
 		_, err := c.api.UpdateVolume(&instance.UpdateVolumeRequest{Zone: c.zone, VolumeID: id, Tags: &tags}, scw.WithContext(ctx))
-		if err = c.young(t, scaleway.Explain(err)); err != nil {
-			return fmt.Errorf("tag local volume %s: %w", id, err)
+		if err = judge("local volume", id, err); err != nil {
+			return err
 		}
 	}
 	return nil

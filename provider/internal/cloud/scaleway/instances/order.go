@@ -164,6 +164,11 @@ func (c *Cloud) missing(req *instance.CreateServerRequest, err error) error {
 func (c *Cloud) remember(t *cloud.Task, server *instance.Server) {
 	t.Ref = c.ref(server.ID)
 	noteTime(t, noteOrdered, time.Now())
+	noteVolumes(t, server)
+}
+
+// noteVolumes notes the volumes that came with a server.
+func noteVolumes(t *cloud.Task, server *instance.Server) {
 	for _, v := range server.Volumes {
 		switch {
 		case v == nil:

@@ -196,6 +196,27 @@ func TestRootVolumeOfAServerDeletedByHand(t *testing.T) {
 	}
 }
 
+// A volume that is noted may not be the server's any more: what the server has
+// is tagged.
+func TestVolumesAreReadAnew(t *testing.T) {
+	for note, typ := range map[string]string{"root": blockType, "root-local": localType} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.connect(t)
+			op := operation("m-1")
+			op.Spec.Type = typ
+			must(t, op.RunTo(within(t), c.Create(), 2))
+			op.Died(c.Create(), 2) // in the step that tags
+			op.Notes[note] = "33333333-3333-4333-8333-333333333333"
+			must(t, op.Run(within(t), c.Create()))
+			if v := w.Volumes(); len(v) != 1 || !slices.Contains(v[0].Tags, "bigfleet-machine=m-1") {
+				t.Errorf("volumes %+v", v)
+			}
+		})
+	}
+}
+
 // A list that cannot be read is an error, not an empty list.
 func TestStraysAreCompleteOrAnError(t *testing.T) {
 	for _, route := range []string{fakecloud.RouteListBlockVolumes, fakecloud.RouteListLocalVolumes, fakecloud.RouteListIPs} {
