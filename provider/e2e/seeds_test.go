@@ -91,6 +91,11 @@ var promises = []promise{
 
 	// Credentials.
 	{says: "the Terraform module makes application, policy and key, on one project", proofs: []string{"provider/e2e/deploy TestKeyOfTheModuleIsEnough", "provider/e2e/deploy TestTerraformIsOfTheProvider"}},
+	{
+		says: "its variables, outputs and the address of the key are those of the page's commands", proofs: []string{"provider/e2e/deploy TestDocumentedTerraformNames"},
+		instead: "it is in deploy/iam/scaleway, since other clouds have modules of their own", page: "docs/credentials.md",
+	},
+	{says: "elastic metal's permission is granted only with enable_elastic_metal", proofs: []string{"provider/e2e/deploy TestKeyOfTheModuleIsEnough"}},
 	{says: "without the block storage set a Delete leaves its volume", proofs: []string{"provider/e2e/deploy TestKeyOfTheModuleIsEnough"}},
 	{says: "the chart takes the keys of a Secret, whoever filled it", proofs: []string{"provider/e2e/deploy TestSecretExamplesFitTheChart", "provider/e2e/deploy TestOperatorsMakeTheSameSecrets"}},
 	{says: "the commands of the page make Secrets that work", proofs: []string{"provider/e2e/deploy TestDocumentedCommands"}},
