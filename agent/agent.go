@@ -159,11 +159,14 @@ func (a *agent) loop(ctx context.Context) {
 		a.opt.Notifier.Watchdog()
 		a.collect()
 		ackErr := a.report(ctx)
-		wait := a.opt.Wait
-		if ackErr != nil {
-			wait = 0 // look for a newer command, but come back to the report soon
-		} else if a.failed == "" {
+		if ackErr == nil && a.failed == "" {
 			a.show(a.doing(), "") // not only when the parked poll comes back
+		}
+		wait := a.opt.Wait
+		if ackErr != nil || a.failed != "" || a.status.LastContact.IsZero() {
+			// Come back to the report soon. And a parked poll tells only at its
+			// end that the provider is there.
+			wait = 0
 		}
 		again, err := a.turn(ctx, wait)
 		if err = errors.Join(ackErr, err); err != nil {
@@ -196,11 +199,15 @@ func (a *agent) turn(ctx context.Context, wait time.Duration) (time.Duration, er
 	}
 	a.contact(answer.Date)
 	a.renew(answer.Token)
-	if answer.Command == nil {
+	switch {
+	case answer.Command != nil:
+		return a.receive(ctx, answer)
+	case wait == 0:
+		return 0, nil
+	default:
 		// A provider that does not park the poll must not be asked all the time.
 		return max(0, jitter(a.opt.BusyPause)-time.Since(begun)), nil
 	}
-	return a.receive(ctx, answer)
 }
 
 // receive acts on a command that the provider has pending.

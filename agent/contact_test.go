@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,34 @@ func TestUnauthorisedIsNotTheEnd(t *testing.T) {
 	if strings.Contains(h.log.String(), server.Token) {
 		t.Error("the token is in the log")
 	}
+}
+
+// An agent that was just started, or whose provider just came back, says so
+// while it waits for a command, not when that wait is over.
+func TestContactIsKnownAtOnce(t *testing.T) {
+	server := ct.Start(t, ct.Options{})
+	var denied atomic.Int32 // answers to come
+	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		if denied.Add(-1) < 0 {
+			return false
+		}
+		http.Error(w, "away", http.StatusInternalServerError)
+		return true
+	}
+	h := newHost(t, server, nil)
+	h.options.Wait, h.options.StatusFile = time.Hour, filepath.Join(t.TempDir(), "status.json")
+	stop := h.start(t)
+	inContact := func() bool {
+		s, err := agent.ReadStatus(h.options.StatusFile)
+		return err == nil && !s.LastContact.IsZero() && s.LastError == ""
+	}
+	ct.Eventually(t, "contact after the start", inContact)
+	stop()
+
+	denied.Store(3)
+	h.start(t)
+	h.waitLog(t, "in contact with the provider again")
+	ct.Eventually(t, "contact after a failure", inContact)
 }
 
 func TestTLSFaultsAreExplained(t *testing.T) {

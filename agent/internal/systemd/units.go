@@ -15,6 +15,7 @@ import (
 const (
 	stopLook = 50 * time.Millisecond // how often a unit that is being stopped is looked at
 	killWait = 3 * time.Second       // for what was killed to be gone
+	dialWait = 5 * time.Second       // for the manager to take a connection
 )
 
 // ErrExists says that a unit of that name is loaded.
@@ -173,7 +174,13 @@ func status(ctx context.Context, c *dbus.Conn, name string) (dbus.UnitStatus, er
 // with calls f with a connection. One a call costs a millisecond and needs no
 // care when the manager executes itself anew.
 func (u *Units) with(ctx context.Context, f func(*dbus.Conn) error) error {
-	c, err := dbus.NewSystemdConnectionContext(ctx)
+	// Not the caller's context, which may end at any moment: a connection that
+	// closes before it is set up leaves a goroutine behind for good.
+	dialCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	late := time.AfterFunc(dialWait, cancel)
+	c, err := dbus.NewSystemdConnectionContext(dialCtx)
+	late.Stop()
 	if err != nil {
 		return fmt.Errorf("systemd: connect: %w", err)
 	}
