@@ -31,9 +31,15 @@ const secretToken = "c2VjcmV0LXRva2VuLXNlY3JldC10b2tlbi1zZWNyZXQ="
 
 // newHost returns a host whose hook is the shell script body; $dir is its
 // scratch directory.
-func newHost(t *testing.T, body string) (h *hook.Host, dir string) {
+func newHost(t *testing.T, body string) (*hook.Host, string) {
 	t.Helper()
-	dir = t.TempDir()
+	dir, err := os.MkdirTemp("", "hook-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir: a run's supervisor writes there for a moment after its result
+	// was read, and what it makes while the folder is removed is in the way.
+	t.Cleanup(func() { waitFor(t, "removal of "+dir, func() bool { return os.RemoveAll(dir) == nil }) })
 	path := filepath.Join(dir, "hook")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\ndir="+dir+"\n"+body), 0o700); err != nil {
 		t.Fatal(err)
