@@ -106,8 +106,8 @@ func (f *fakeProgram) end(t *testing.T) {
 	<-f.done
 }
 
-// bootServer orders a server and powers it on.
-func bootServer(t *testing.T, api string) {
+// bootServer orders a server and powers it on. It returns its id.
+func bootServer(t *testing.T, api string) string {
 	t.Helper()
 	servers := api + "/instance/v1/zones/fr-par-1/servers"
 	var made struct{ Server struct{ ID string } }
@@ -115,6 +115,7 @@ func bootServer(t *testing.T, api string) {
 		"name": "left", "commercial_type": "DEV1-S", "image": "debian_bookworm", "project": fakecloud.DefaultProjectID, "dynamic_ip_required": true,
 	}, &made)
 	post(t, servers+"/"+made.Server.ID+"/action", map[string]any{"action": "poweron"}, nil)
+	return made.Server.ID
 }
 
 func post(t *testing.T, url string, body map[string]any, out any) {

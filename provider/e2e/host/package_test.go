@@ -18,6 +18,7 @@ var unitStates = []struct{ name, reach string }{
 	{"stopped", "systemctl -q unmask $U; systemctl -q enable $U; systemctl stop $U"},
 	{"disabled", "systemctl -q unmask $U; systemctl -q disable --now $U"},
 	{"masked", "systemctl -q mask --now $U"},
+	{"failed", "broken"},
 }
 
 // What may be done with the package. Before each, version 1 is there.
@@ -28,26 +29,39 @@ var packageSteps = []struct{ name, script string }{
 	{"remove", "dpkg -r bigfleet-agent"},
 	{"remove, install", "dpkg -r bigfleet-agent && dpkg -i $V1"},
 	{"purge", "dpkg -P bigfleet-agent"},
+	{"upgrade, 101", "policy && dpkg -i $V2"},
+	{"remove, 101", "policy && dpkg -r bigfleet-agent"},
+	{"purge, 101", "policy && dpkg -P bigfleet-agent"},
 }
 
 // wantUnits is what becomes of a unit: "active" or "inactive", and "enabled",
-// "disabled", "masked" or "absent".
+// "disabled", "masked" or "absent". A policy-rc.d that answers 101 forbids starts and
+// restarts; what is removed ends all the same.
 var wantUnits = map[string]map[string]string{
 	"running": {
 		"upgrade": "active enabled", "reinstall": "active enabled", "downgrade": "active enabled",
 		"remove": "inactive absent", "remove, install": "active enabled", "purge": "inactive absent",
+		"upgrade, 101": "active enabled", "remove, 101": "inactive absent", "purge, 101": "inactive absent",
 	},
 	"stopped": {
 		"upgrade": "inactive enabled", "reinstall": "inactive enabled", "downgrade": "inactive enabled",
 		"remove": "inactive absent", "remove, install": "active enabled", "purge": "inactive absent",
+		"upgrade, 101": "inactive enabled", "remove, 101": "inactive absent", "purge, 101": "inactive absent",
 	},
 	"disabled": {
 		"upgrade": "inactive disabled", "reinstall": "inactive disabled", "downgrade": "inactive disabled",
 		"remove": "inactive absent", "remove, install": "inactive disabled", "purge": "inactive absent",
+		"upgrade, 101": "inactive disabled", "remove, 101": "inactive absent", "purge, 101": "inactive absent",
 	},
 	"masked": {
 		"upgrade": "inactive masked", "reinstall": "inactive masked", "downgrade": "inactive masked",
 		"remove": "inactive masked", "remove, install": "inactive masked", "purge": "inactive masked",
+		"upgrade, 101": "inactive masked", "remove, 101": "inactive masked", "purge, 101": "inactive masked",
+	},
+	"failed": {
+		"upgrade": "active enabled", "reinstall": "active enabled", "downgrade": "active enabled",
+		"remove": "inactive absent", "remove, install": "active enabled", "purge": "inactive absent",
+		"upgrade, 101": "failed enabled", "remove, 101": "inactive absent", "purge, 101": "inactive absent",
 	},
 }
 
@@ -59,7 +73,19 @@ V1=/packages/bigfleet-agent_0.1.0-1_amd64.deb V2=/packages/bigfleet-agent_0.2.0-
 exec 3>&1 >/var/log/package.log 2>&1
 dpkg() { command dpkg --force-unsafe-io "$@"; }
 # Another state's package and leavings are no part of what is tried.
+policy() { printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 0755 /usr/sbin/policy-rc.d; }
+broken() {
+	systemctl -q unmask $U
+	systemctl -q enable $U
+	mkdir -p /run/systemd/system/$U.d
+	printf '[Service]\nRestart=no\n' >/run/systemd/system/$U.d/once.conf
+	systemctl daemon-reload
+	systemctl start $U
+	systemctl kill --signal=KILL --kill-who=main $U
+	until [ "$(systemctl is-active $U || :)" = failed ]; do sleep 0.1; done
+}
 fresh() {
+	rm -rf /usr/sbin/policy-rc.d /run/systemd/system/$U.d
 	systemctl -q unmask $U || :
 	dpkg -P bigfleet-agent || :
 	mkdir -p /etc/bigfleet-agent
@@ -125,6 +151,7 @@ func TestPackage(t *testing.T) {
 // wantLeft is what packageReport is to say behind its first line.
 func wantLeft(step, unit string) string {
 	const files = "\nhas /etc/bigfleet-agent/config.json\nhas /var/lib/bigfleet-agent"
+	step = strings.TrimSuffix(step, ", 101")
 	switch step {
 	case "purge":
 		return "gone"

@@ -153,11 +153,16 @@ func (m *Machine) UserData(t *testing.T) []byte {
 // Guest is the machine's guest; it waits until it boots.
 func (m *Machine) Guest(t *testing.T) *Guest {
 	t.Helper()
-	server := m.Server(t)
+	return m.provider.world.Guest(t, m.Server(t))
+}
+
+// Guest is the guest of a server; it waits until it boots.
+func (w *World) Guest(t *testing.T, server string) *Guest {
+	t.Helper()
 	var g *nspawn.Guest
-	Await(t, startTime, "the guest of "+m.ID+" boots", func() bool {
-		m.provider.world.check(t)
-		g = m.provider.world.Hosts.Guest(server)
+	Await(t, startTime, "the guest of server "+server+" boots", func() bool {
+		w.check(t)
+		g = w.Hosts.Guest(server)
 		if g == nil {
 			return false
 		}
