@@ -71,7 +71,7 @@ func (c *Config) identityFlags() *pflag.FlagSet {
 	f.StringVar(&c.Offerings, "offerings", "", "`file` with the offerings (JSON array); without it a built-in mix shares --seed-count")
 	f.IntVar(&c.SeedCount, "seed-count", 16, fmt.Sprintf("`number` of slots of the built-in mix, half DEV1-S and half GP1-XS; 1 to %d", maxSlots))
 	f.StringVar(&c.State, "state", "", "state `file`; its folder must exist and be writable. It belongs to the --provider, --zone, --substrate and --project-id that it was first used with, and is refused with others. Without it everything is forgotten at exit, which only suits trials")
-	f.StringVar(&c.AdminSocket, "admin-socket", "", fmt.Sprintf("`path` of a Unix socket on which root and this process's user can fetch a copy of the state file; needs --state. Mode 0600; its folder must belong to this process's user and be writable by it alone, and is made if only it is missing; %d bytes at most", maxSocketPath))
+	f.StringVar(&c.AdminSocket, "admin-socket", "", fmt.Sprintf("`path` of a Unix socket on which root and this process's user can fetch copies of the state file, and see hosts and operations; needs --state. Mode 0600; its folder must belong to this process's user and be writable by it alone, and is made if only it is missing; %d bytes at most", maxSocketPath))
 	return f
 }
 

@@ -60,7 +60,7 @@ func (x *examiner) declare(f *pflag.FlagSet) {
 	f.StringVar(&x.channel, "channel", "", "`URL` of the bootstrap channel: the provider's --bootstrap-endpoint")
 	f.StringVar(&x.channelCA, "channel-ca", "", "PEM `file`: the CA of its certificate, the provider's --bootstrap-ca (default: the system's)")
 	f.StringVar(&x.metrics, "metrics", "", "`URL` of the provider's --metrics-addr, such as http://127.0.0.1:9090")
-	f.DurationVar(&x.timeout, "timeout", 5*time.Second, "how `long` each check may take")
+	f.DurationVar(&x.timeout, "timeout", 5*time.Second, "how long each check may take")
 }
 
 func (x *examiner) check(args []string) error {

@@ -29,7 +29,7 @@ var listFormats = []format{formatTable, formatWide, formatJSON, formatName}
 func (p *program) listCommand() *cobra.Command {
 	l := &lister{program: p}
 	c := connected(&cobra.Command{
-		Use: "list [flags]", Short: "Show the machines, once or as they change",
+		Use: "list [flags]", Aliases: []string{"ls"}, Short: "Show the machines, once or as they change",
 		Long: `
 With --watch on a terminal the table is drawn again in place, machines under way
 first; elsewhere each change is a line, as watch prints them. AGE is how long a

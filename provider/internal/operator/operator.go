@@ -130,6 +130,7 @@ Exit codes: 0 done, 1 not done, 2 the command line cannot be used.
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c, p.out) })
 	root.PersistentFlags().Var(&p.colour, "color", "`when` to use colours: auto, always or never; auto is on a terminal without NO_COLOR")
 	p.conn.declare(root.PersistentFlags())
+	completes(root, "color", []string{string(terminal.Auto), string(terminal.Always), string(terminal.Never)})
 
 	for _, g := range [][2]string{{groupMachines, "Machines"}, {groupProvider, "The provider"}, {groupFiles, "Its state file and hosts"}, {groupOther, "Other"}} {
 		root.AddGroup(&cobra.Group{ID: g[0], Title: g[1]})

@@ -97,6 +97,7 @@ func TestCompletion(t *testing.T) {
 		"list --type ":           "DEV1-S EM-A GP1-XS",
 		"list --output ":         "json name table wide",
 		"configure c --cluster ": "prod",
+		"list --color ":          "always auto never",
 		"completion ":            "bash fish zsh",
 		"sta":                    "state",
 		"state ":                 "backup check inspect restore",

@@ -72,7 +72,7 @@ printf '#!/bin/sh\ntrue\n' | capacityctl walk --cluster trial --blob-file -
 	f.DurationVar(&w.order.grace, "grace", 0, "drain: `time` that workloads get to leave, in whole seconds")
 	f.BoolVarP(&w.yes, "yes", "y", false, "do not ask")
 	w.order.declareFence(c)
-	f.DurationVar(&w.timeout, "timeout", defaultTimeout, "how `long` to wait for each step")
+	f.DurationVar(&w.timeout, "timeout", defaultTimeout, "how long to wait for each step")
 	w.socket = declareSteps(f)
 	p.completesWith(c, "type", (*pb.Machine).GetInstanceType)
 	return c
@@ -200,13 +200,14 @@ func (w *walker) confirm(ctx context.Context, m *pb.Machine) error {
 	if w.yes {
 		return nil
 	}
-	in, ok := w.program.in.(*os.File)
-	if !ok || !terminal.IsTerminal(in) || !terminal.IsTerminal(w.program.err) {
-		if dedicated(m) {
-			return errors.New("walk: a dedicated server is not ordered unasked; give --yes")
-		}
+	in, done, err := w.askedAt()
+	switch {
+	case err != nil && dedicated(m):
+		return errors.New("walk: a dedicated server is not ordered unasked; give --yes")
+	case err != nil:
 		return nil
 	}
+	defer done()
 	fmt.Fprint(w.program.err, "Go on? [y/N] ")
 	answer, err := terminal.ReadLine(ctx, in)
 	if err != nil {
@@ -219,6 +220,24 @@ func (w *walker) confirm(ctx context.Context, m *pb.Machine) error {
 	default:
 		return errDeclined
 	}
+}
+
+// errNobody says that no terminal is there to ask at.
+var errNobody = errors.New("no terminal")
+
+// askedAt is where an answer is typed: standard input or, where that is the
+// bootstrap blob, the terminal itself. The caller calls done.
+func (w *walker) askedAt() (in *os.File, done func(), err error) {
+	if !terminal.IsTerminal(w.program.err) {
+		return nil, nil, errNobody
+	}
+	if in, ok := w.program.in.(*os.File); ok && terminal.IsTerminal(in) {
+		return in, func() {}, nil
+	}
+	if in, err = os.Open("/dev/tty"); err != nil {
+		return nil, nil, err
+	}
+	return in, func() { in.Close() }, nil
 }
 
 // step makes one transition; accepted says that the provider has begun it.
