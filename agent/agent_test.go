@@ -63,6 +63,33 @@ func TestHookFails(t *testing.T) {
 	wantRuns(t, h, "configure op-1 1")
 }
 
+// A run whose supervisor was killed is followed by another attempt, with or
+// without a restart of the agent between them, but not for ever.
+func TestKilledRunIsAnotherAttempt(t *testing.T) {
+	for _, kills := range []int{1, 99} {
+		t.Run(fmt.Sprintf("%d times", kills), func(t *testing.T) {
+			server := ct.Start(t, ct.Options{})
+			h := newHost(t, server, func(_ context.Context, call agent.Call) error {
+				if call.Verb == agent.Configure && call.Attempt <= kills {
+					return fmt.Errorf("hook configure: %w", agent.ErrKilled)
+				}
+				return nil
+			})
+			h.start(t)
+			server.Deliver(ct.Configure("op-1", "join"))
+			a := h.waitAcks(t, 1)[0]
+			if kills == 1 {
+				wantRuns(t, h, "configure op-1 1", "configure op-1 2", "ready op-1 2")
+			} else {
+				wantRuns(t, h, "configure op-1 1", "configure op-1 2", "configure op-1 3")
+			}
+			if a.OK != (kills == 1) || !a.OK && !strings.Contains(a.Error, "supervisor was killed") {
+				t.Errorf("ack %+v", a)
+			}
+		})
+	}
+}
+
 func TestReadyIsAskedAgain(t *testing.T) {
 	asked := 0
 	h := newHost(t, ct.Start(t, ct.Options{}), func(_ context.Context, call agent.Call) error {

@@ -58,6 +58,7 @@ type Resumer interface {
 // Errors between an agent and its hook.
 var (
 	ErrLost     = hook.ErrLost
+	ErrKilled   = hook.ErrKilled
 	ErrStopping = hook.ErrStopping
 	ErrDeadline = hook.ErrDeadline
 )

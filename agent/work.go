@@ -12,6 +12,10 @@ import (
 	"bigfleet-providers/shared/command"
 )
 
+// maxLost is how many runs without a result an agent begins: a hook that kills its
+// own supervisor, or a host out of memory, must not take until the deadline.
+const maxLost = 3
+
 // work is a command that is being carried out, in a goroutine of its own. ack
 // belongs to that goroutine until ended is done.
 type work struct {
@@ -140,6 +144,17 @@ func (p *performer) mainStep(ctx context.Context, rec *Record, verb Verb) error 
 	if !p.delivered {
 		return fmt.Errorf("%w; waiting for the provider to send the command again", ErrLost)
 	}
+	for lost := 1; ; lost++ {
+		err := p.attempt(ctx, rec, verb)
+		if !errors.Is(err, ErrKilled) || ctx.Err() != nil || lost == maxLost {
+			return err
+		}
+		p.log.Warn("the hook runs again", "verb", verb, "reason", err)
+	}
+}
+
+// attempt runs the hook once more.
+func (p *performer) attempt(ctx context.Context, rec *Record, verb Verb) error {
 	rec.Step, rec.BootID = string(verb), p.bootID
 	rec.Attempt++
 	// Nothing runs unrecorded: after a crash it could run twice.

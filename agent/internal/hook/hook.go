@@ -89,6 +89,9 @@ var (
 	// ErrLost says that the result of an earlier run cannot be known. Nothing
 	// of that run is alive.
 	ErrLost = errors.New("the outcome of the earlier run is not known")
+	// ErrKilled says that a run that this agent began has no result. Nothing of
+	// it is alive, and another attempt may be made.
+	ErrKilled = errors.New("its supervisor was killed, or could not write the result")
 	// ErrStopping is the context's cause when the agent ends. A hook that can
 	// be resumed is left running then; with every other cause all that it
 	// started is killed.

@@ -70,7 +70,8 @@ func (h *Host) Find() (string, error) {
 
 // Run starts the hook and waits for it. The error, if any, is fit for an ack: it
 // has the last lines of the hook's standard error and no secret. When ctx ends
-// everything the hook started is killed, but see ErrStopping.
+// everything the hook started is killed, but see ErrStopping. ErrKilled says that
+// there is no result.
 func (h *Host) Run(ctx context.Context, call Call) error {
 	path, err := h.Find()
 	if err != nil {
@@ -86,7 +87,7 @@ func (h *Host) Run(ctx context.Context, call Call) error {
 	}
 	err = h.follow(ctx, job, call)
 	if errors.Is(err, ErrLost) {
-		return fmt.Errorf("hook %s: its supervisor was killed, or could not write to %s", call.Verb, job.Dir)
+		return fmt.Errorf("hook %s: %w (%s)", call.Verb, ErrKilled, job.Dir)
 	}
 	return err
 }
