@@ -226,6 +226,9 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 			return &stepError{step: s.name, class: class, failureRow: row}
 		}
 		pause := e.backoff(failures)
+		if class == classThrottled {
+			pause = e.backoff(min(failures, throttledGrowth)) // the limit on calls sets the pace
+		}
 		e.o.Log.Warn("step failed; trying again", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, t.op.Kind.String(), telemetry.KeyOperation, t.op.ID,
 			telemetry.KeyStep, s.name, "class", class, "failures", failures, "pause", pause, telemetry.KeyError, err.Error())
 		if err := e.advance(t, s.name); err != nil {
@@ -423,6 +426,11 @@ func (e *Engine) fail(t *task, cause error) error {
 	e.launchTeardown(rec)
 	return nil
 }
+
+// throttledGrowth is for how many failures in a row the pause grows where calls
+// were too many: each of them waits for its turn anyway, and for what the cloud
+// told all of them.
+const throttledGrowth = 2
 
 // backoff is the pause after so many failures in a row: exponential, jittered
 // down by up to a half so that many machines do not knock together.

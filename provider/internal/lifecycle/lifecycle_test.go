@@ -706,3 +706,23 @@ func TestLanes(t *testing.T) {
 		}
 	})
 }
+
+// TestThrottledTriesStayNear: the limit on calls sets the pace, so that ten
+// refusals in a row do not cost minutes more.
+func TestThrottledTriesStayNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		var script []error
+		for range 10 {
+			script = append(script, cloud.Again(0, "about to be sent"), cloud.ErrThrottled)
+		}
+		r.cloud.script("order", script...)
+		begun := time.Now()
+		r.must(machine.Create)
+		r.settle(machine.Idle)
+		if took := time.Since(begun); took > time.Minute {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
