@@ -208,7 +208,7 @@ func (c *Cloud) unknown(t *cloud.Task, system string, err error) error {
 	if times < maxUnknown {
 		return c.again("stage installing: %s or an SSH key is not known any more (%v); they are read anew", system, err)
 	}
-	return cloud.Advise(fmt.Errorf("%w: install %s: the API knows the system or an SSH key no more: %v", cloud.ErrInvalid, system, err),
+	return cloud.Advise(fmt.Errorf("%w: install %s: the API knows the system or an SSH key no more: %s", cloud.ErrInvalid, system, err.Error()),
 		"check --image, the offering's image and --ssh-keys")
 }
 
