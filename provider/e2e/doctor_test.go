@@ -9,11 +9,16 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"bigfleet-providers/provider/internal/operator/terminal/terminaltest"
 )
 
 // findings runs doctor and checks its exit code, and that each of the wanted
@@ -146,4 +151,31 @@ func TestWalkGivesBack(t *testing.T) {
 	if code := walk.exit(30 * time.Second); code != 0 {
 		t.Errorf("a walk ends with %d", code)
 	}
+}
+
+// TestWalkAsksDespiteAPipe: whoever pipes the blob in still sits at a terminal,
+// and is asked there.
+func TestWalkAsksDespiteAPipe(t *testing.T) {
+	t.Parallel()
+	p := startProvider(t, environment(), nil, "--use-fake-backend", "--provider=certify")
+	term := terminaltest.Open(t, 120, 20)
+	walk := exec.Command(filepath.Join(bin, "capacityctl"), "walk", "--cluster=c1", "--blob-file=-", "--insecure", "--addr="+p.addr)
+	walk.Env = environment("TERM=xterm")
+	walk.Stdin, walk.Stdout, walk.Stderr = strings.NewReader("blob"), term.TTY, term.TTY
+	walk.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
+	if err := walk.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(term.String(), "Go on? [y/N]"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not ask:\n%s", term)
+		}
+	}
+	if err := term.Type("no\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := walk.Wait(); walk.ProcessState.ExitCode() != 1 {
+		t.Errorf("a walk that is declined ends with %v:\n%s", err, term)
+	}
+	mustCtl(t, "16 machines: 16 SPECULATIVE", "list", "--insecure", "--addr="+p.addr)
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"bigfleet-providers/provider/internal/operator/terminal"
 )
 
 // hostTimeout bounds a question about hosts.
@@ -71,12 +73,12 @@ started are shown; agents poll once a minute.
 				shown = append(shown, h)
 			}
 		}
-		if as == formatJSON {
-			enc := json.NewEncoder(p.out)
-			enc.SetIndent("", "  ")
-			return enc.Encode(shown)
-		}
-		return printHosts(p.out, shown)
+		return p.page(func(o *terminal.Output) error {
+			if as == formatJSON {
+				return writeJSON(o, shown)
+			}
+			return printHosts(o, shown)
+		})
 	}
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/operator/terminal"
 	"bigfleet-providers/provider/internal/store"
 )
 
@@ -37,14 +38,16 @@ blob only the size, and it is encrypted at that.
 		if err != nil {
 			return err
 		}
-		switch {
-		case *id != "":
-			return printRecord(p.out, c, args[0], *id)
-		case out == formatJSON:
-			return writeJSON(p.out, summarise(c))
-		default:
-			return printSummary(p.out, args[0], summarise(c), time.Now())
-		}
+		return p.page(func(o *terminal.Output) error {
+			switch {
+			case *id != "":
+				return printRecord(o, c, args[0], *id)
+			case out == formatJSON:
+				return writeJSON(o, summarise(c))
+			default:
+				return printSummary(o, args[0], summarise(c), time.Now())
+			}
+		})
 	}
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/operator/terminal"
 )
 
 // lister is one run of list.
@@ -91,24 +92,24 @@ func (l *lister) run(ctx context.Context, c *client) error {
 	}
 	list.Machines = slices.DeleteFunc(list.Machines, func(m *pb.Machine) bool { return !l.choose.match(m) })
 	slices.SortStableFunc(list.Machines, orders[l.sort])
-	switch l.out {
-	case formatJSON:
-		return printJSON(out, list)
-	case formatName:
-		for _, m := range list.Machines {
-			if _, err := fmt.Fprintln(out, printable(m.GetId())); err != nil {
-				return err
-			}
-		}
-		return nil
-	default:
-		ops, err := askOperations(ctx, *l.socket)
-		if err != nil {
-			return err
-		}
-		t := machineTable{wide: l.out == formatWide, steps: *l.socket != "", ops: ops.byMachine(), now: time.Now()}
-		return t.write(out, list.GetMachines())
+	ops, err := askOperations(ctx, *l.socket)
+	if err != nil {
+		return err
 	}
+	return l.program.page(func(o *terminal.Output) error {
+		switch l.out {
+		case formatJSON:
+			return printJSON(o, list)
+		case formatName:
+			for _, m := range list.GetMachines() {
+				fmt.Fprintln(o, printable(m.GetId()))
+			}
+			return nil
+		default:
+			t := machineTable{wide: l.out == formatWide, steps: *l.socket != "", ops: ops.byMachine(), now: time.Now()}
+			return t.write(o, list.GetMachines())
+		}
+	})
 }
 
 func (p *program) getCommand() *cobra.Command {
@@ -129,7 +130,9 @@ capacityctl get m-1 m-2 -o json
 			if err := misused(wantMachines(args), p.conn.check(), out.check(formatTable, formatJSON)); err != nil {
 				return err
 			}
-			return p.conn.with(func(cl *client) error { return p.get(c.Context(), cl, args, out, *socket) })
+			return p.conn.with(func(cl *client) error {
+				return p.page(func(o *terminal.Output) error { return p.get(c.Context(), cl, o, args, out, *socket) })
+			})
 		},
 	})
 	socket = declareSteps(c.Flags())
@@ -145,7 +148,7 @@ func wantMachines(args []string) error {
 	return nil
 }
 
-func (p *program) get(ctx context.Context, c *client, ids []string, as format, socket string) error {
+func (p *program) get(ctx context.Context, c *client, out *terminal.Output, ids []string, as format, socket string) error {
 	ops, err := askOperations(ctx, socket)
 	errs := []error{err}
 	var found []*pb.Machine
@@ -157,7 +160,6 @@ func (p *program) get(ctx context.Context, c *client, ids []string, as format, s
 		}
 		found = append(found, m)
 	}
-	out := p.stdout()
 	switch {
 	case as == formatJSON && len(ids) == 1 && len(found) == 1:
 		errs = append(errs, printJSON(out, found[0]))

@@ -4,6 +4,7 @@
 package operator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,18 @@ type program struct {
 
 // stdout is the standard output as the flags say that it is written.
 func (p *program) stdout() *terminal.Output { return terminal.NewOutput(p.out, p.colour) }
+
+// page prints what show writes at once: whoever reads only its head, as
+// "list | head" does, must not make a failure of the rest.
+func (p *program) page(show func(o *terminal.Output) error) error {
+	var text bytes.Buffer
+	o := *p.stdout()
+	out := o.Writer
+	o.Writer = &text
+	failure := show(&o)
+	_, err := out.Write(text.Bytes())
+	return errors.Join(failure, err)
+}
 
 // stderr is where progress and questions go that must not mix with an answer.
 func (p *program) stderr() *terminal.Output { return terminal.NewOutput(p.err, p.colour) }
@@ -127,7 +140,11 @@ Exit codes: 0 done, 1 not done, 2 the command line cannot be used.
 	root.SetErr(p.err)
 	root.SetVersionTemplate("capacityctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return misused(err) })
-	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c, p.out) })
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		var text bytes.Buffer // at once, as a page
+		help(c, &text)
+		_, _ = p.out.Write(text.Bytes()) // cobra has no way to take an error
+	})
 	root.PersistentFlags().Var(&p.colour, "color", "`when` to use colours: auto, always or never; auto is on a terminal without NO_COLOR")
 	p.conn.declare(root.PersistentFlags())
 	completes(root, "color", []string{string(terminal.Auto), string(terminal.Always), string(terminal.Never)})

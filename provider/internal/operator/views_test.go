@@ -140,3 +140,23 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 }
+
+// writes counts them.
+type writes struct{ n int }
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.n++
+	return len(p), nil
+}
+
+// TestPagesAreWrittenAtOnce: a reader of the head alone must not end the program
+// by a signal, which would be its exit code.
+func TestPagesAreWrittenAtOnce(t *testing.T) {
+	addr := serve(t, &scripted{machines: fleet()}, nil)
+	for _, args := range [][]string{{"list"}, {"list", "-o=name"}, {"list", "-o=json"}, {"get", "a", "b"}, {"top"}} {
+		var w writes
+		if code := Main("test", append(args, "--insecure", "--addr="+addr), nil, &w, &w); code != exitOK || w.n != 1 {
+			t.Errorf("%s: exit code %d, %d writes", args, code, w.n)
+		}
+	}
+}
