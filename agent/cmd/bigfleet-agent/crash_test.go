@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -265,4 +267,23 @@ func TestStopLeavesTheHook(t *testing.T) {
 	h.waitRun(t, "end op-1")
 	h.start(t)
 	h.wantOneGoodRun(t, "op-1")
+}
+
+// An agent whose journal goes away works on.
+func TestLogThatGoesAway(t *testing.T) {
+	h := newHost(t, "exit 0")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.cmd = exec.Command(binary, "--config", h.config, "--debug")
+	h.cmd.Stdout, h.cmd.Stderr = w, w
+	if err := h.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	h.server.Deliver(ct.Configure("op-1", "join"))
+	ct.Eventually(t, "a result", func() bool { return len(h.server.Acks()) > 0 })
 }

@@ -129,6 +129,12 @@ func run(ctx context.Context, path, version string, debug bool, stderr io.Writer
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	// A journal that goes away must not end the agent: a write to a broken
+	// standard error would (os/signal). Caught rather than ignored, which hooks
+	// would inherit.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	// A host's memory is for its workloads, and an agent makes little garbage.
