@@ -105,8 +105,11 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 // slot whose server cannot be is left out; one whose server could not be asked
 // about stays, and its Create says more.
 func (s *slotSource) adopt(ctx context.Context, slots []offering.Slot) (kept []offering.Slot, problems []offering.Problem) {
+	if s.adopter == nil {
+		return slots, nil
+	}
 	for _, slot := range slots {
-		if slot.Server == "" || s.adopter == nil {
+		if slot.Server == "" {
 			kept = append(kept, slot)
 			continue
 		}

@@ -32,6 +32,7 @@ func (e *Engine) SeedMissing(ctx context.Context, slots map[string]*machine.Offe
 
 func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all bool) error {
 	var changes []func(context.Context) error
+	filled := 0                     // offered slots that have their first machine
 	successors := map[string]bool{} // slots that a machine of another id fills
 	// Many machines share an offer, before and after: each pair is compared once.
 	same := map[[2]*machine.Offer]bool{}
@@ -54,10 +55,14 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		})
 	}
 	e.o.Store.Records(func(rec machine.Record) bool {
-		if !rec.Succeeded && rec.ID != rec.Slot {
-			successors[rec.Slot] = true
-		}
 		offer, offered := slots[rec.Slot]
+		switch {
+		case rec.Succeeded:
+		case rec.ID != rec.Slot:
+			successors[rec.Slot] = true
+		case offered:
+			filled++
+		}
 		if !all || offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
 			return true
 		}
@@ -65,6 +70,9 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		return true
 	})
 	for slot, offer := range slots {
+		if filled == len(slots) {
+			break // the usual start: nothing to look for
+		}
 		if rec, ok := e.o.Store.Record(slot); successors[slot] || ok && !rec.Succeeded {
 			continue
 		}

@@ -75,6 +75,7 @@ func Slots(provider string, offerings []Offering, types map[string]cloud.Type, e
 		if offer == nil {
 			continue
 		}
+		slots = slices.Grow(slots, m.Count)
 		for n := range m.Count - len(m.Servers) {
 			slots = append(slots, Slot{ID: slotID(m.prefix, n+1), Offer: offer})
 		}
