@@ -182,7 +182,7 @@ func (s *stage) startCloud() error {
 func (s *stage) startProvider(slots int) error {
 	substrate := []string{"--substrate", instances, "--image", "debian_bookworm"}
 	if s.metal {
-		substrate = []string{"--substrate", elasticMetal, "--image", "Debian 12", "--poll-interval", "100ms"}
+		substrate = []string{"--substrate", elasticMetal, "--image", "Debian 12", "--poll-interval", "100ms", "--settle-window", "2s"}
 	}
 	var err error
 	s.provider, err = s.launch("scaleway",
