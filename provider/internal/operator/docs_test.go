@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"bigfleet-providers/provider/internal/operator/terminal"
 )
 
 const (
@@ -32,7 +34,7 @@ func TestDocs(t *testing.T) {
 	for _, c := range everyCommand(t) {
 		document(&want, c)
 	}
-	root := newRoot(&program{}, "test")
+	root := newRoot(&program{colour: terminal.Auto}, "test")
 	fmt.Fprint(&want, "\nOf all commands that ask a provider; `--color` of all:\n\n")
 	flagTable(&want, root.PersistentFlags())
 	want.WriteString("\n")
@@ -67,7 +69,12 @@ func flagTable(w *strings.Builder, flags *pflag.FlagSet) {
 			name += " " + value
 		}
 		preset := f.DefValue
-		if preset == "" || preset == "[]" || preset == "false" {
+		if before, own, ok := strings.Cut(usage, " (default: "); ok { // its zero stands for something else
+			own, env, _ := strings.Cut(strings.TrimSuffix(own, ")"), "; ")
+			if preset, usage = own, before; env != "" {
+				usage += " (" + env + ")"
+			}
+		} else if preset == "" || preset == "[]" {
 			preset = "none"
 		} else {
 			preset = "`" + preset + "`"

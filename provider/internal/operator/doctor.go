@@ -168,7 +168,11 @@ func (d *diagnosis) add(f doctor.Finding) {
 
 // sum is the last line: how many of each, and what was not looked at.
 func (d *diagnosis) sum(x *examiner) {
-	text := fmt.Sprintf("\n%d checks: %d OK, %d WARN, %d FAIL\n", len(d.findings), d.count[doctor.OK], d.count[doctor.Warn], d.count[doctor.Fail])
+	checks := "checks"
+	if len(d.findings) == 1 {
+		checks = "check"
+	}
+	text := fmt.Sprintf("\n%d %s: %d OK, %d WARN, %d FAIL\n", len(d.findings), checks, d.count[doctor.OK], d.count[doctor.Warn], d.count[doctor.Fail])
 	var left []string
 	if x.channel == "" {
 		left = append(left, "the bootstrap channel (--channel URL)")

@@ -281,7 +281,7 @@ func TestDoctorInWords(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	code, stdout, stderr = capacityctl("doctor", "--insecure", "--addr="+freePort(t))
-	if code != exitFailed || stderr != "" || !strings.HasPrefix(stdout, "FAIL  grpc port           127.0.0.1:") || !strings.Contains(stdout, "\n      Is the provider running") {
+	if code != exitFailed || stderr != "" || !strings.HasPrefix(stdout, "FAIL  grpc port           127.0.0.1:") || !strings.Contains(stdout, "\n      Is the provider running") || !strings.Contains(stdout, "\n1 check: 0 OK,") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }

@@ -43,7 +43,7 @@ type stranger struct {
 
 func hostListCommand(p *program) *cobra.Command {
 	c := &cobra.Command{
-		Use: "list --socket PATH", Short: "Show which hosts use the machines' tokens",
+		Use: "list --socket PATH [flags]", Short: "Show which hosts use the machines' tokens",
 		Long: `
 Each machine's token is tied to the host that used it first. SECOND HOST is
 another one that used it and is refused, with its address and the number of its

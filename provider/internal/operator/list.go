@@ -42,7 +42,7 @@ The JSON is a MachineList, as the provider sent it; with --watch an object a lin
 `,
 		Example: `
 capacityctl list --state idle,configured --sort price
-capacityctl list --type DEV1-S --label topology.kubernetes.io/zone=fr-par-1 -o wide
+capacityctl list --type DEV1-S --label kubernetes.io/arch=amd64 -o wide
 capacityctl list --state IDLE -o name | xargs -r capacityctl delete --wait
 capacityctl list --watch --socket /run/bigfleet/admin/socket
 `,
@@ -116,7 +116,7 @@ func (p *program) getCommand() *cobra.Command {
 	var out format
 	var socket *string
 	c := connected(&cobra.Command{
-		Use: "get MACHINE...", Short: "Show machines in full, with their last error",
+		Use: "get MACHINE... [flags]", Short: "Show machines in full, with their last error",
 		Long: `
 The JSON is a Machine, as the provider sent it; of several ids a MachineList. An
 id that is not found does not hide the others, and makes the exit code 1.

@@ -45,6 +45,12 @@ func TestHelp(t *testing.T) {
 		if isConnected(c) != strings.Contains(help, "--tls-ca") {
 			t.Errorf("%s --help: flags of a connection that it has not, or lacks those it has", c.CommandPath())
 		}
+		if own, _ := flagsOf(c); own.HasAvailableFlags() && !strings.Contains(c.Use, "[flags]") && !strings.Contains(c.Use, "--") {
+			t.Errorf("%s: its usage does not say that it has flags", c.CommandPath())
+		}
+		if strings.Contains(help, "(default [])") {
+			t.Errorf("%s --help: an empty list is no default to speak of", c.CommandPath())
+		}
 	}
 	for _, arg := range []string{"version", "--version"} {
 		if code, out, _ := capacityctl(arg); code != exitOK || !strings.HasPrefix(out, "capacityctl test (go") {

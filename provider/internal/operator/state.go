@@ -121,7 +121,7 @@ func fetch(ctx context.Context, socket string, w io.Writer) error {
 
 func restoreCommand(p *program) *cobra.Command {
 	c := &cobra.Command{
-		Use: "restore SRC DEST", Short: "Make a copy the state file again",
+		Use: "restore SRC DEST [flags]", Short: "Make a copy the state file again",
 		Long: `
 SRC is verified first. DEST must not exist; with --force it is kept under
 DEST.replaced-TIME, and no provider may run on it.

@@ -118,7 +118,7 @@ type transition struct {
 func (p *program) transitionCommand(k kind) *cobra.Command {
 	t := &transition{program: p, kind: k}
 	c := connected(&cobra.Command{
-		Use: k.name + " MACHINE...", Short: k.summary, Example: k.example,
+		Use: k.name + " MACHINE... [flags]", Short: k.summary, Example: k.example,
 		Long: k.details + `
 
 The provider answers at once and works on; --wait waits for the end, and makes a
@@ -143,6 +143,7 @@ waiting stops nothing.
 	case "configure":
 		t.order.declareConfigure(p, c, &t.blob)
 		f.StringToStringVar(&t.order.metadata, "metadata", nil, "the binding's shard_metadata: `KEY=VALUE`; repeat it")
+		f.Lookup("metadata").DefValue = "" // pflag's own, "[]", reads like a value
 	case "drain":
 		f.DurationVar(&t.order.grace, "grace", 0, "`time` that workloads get to leave, in whole seconds")
 	}

@@ -34,7 +34,7 @@ type walker struct {
 func (p *program) walkCommand() *cobra.Command {
 	w := &walker{program: p}
 	c := connected(&cobra.Command{
-		Use: "walk [MACHINE]", Short: "Try a whole cycle on one free machine: create, configure, drain, delete",
+		Use: "walk [MACHINE] [flags]", Short: "Try a whole cycle on one free machine: create, configure, drain, delete",
 		Long: `
 A smoke test of provider, cloud, agent and hook. It takes the SPECULATIVE machine
 that is named, or the cheapest, of --type if that is given; a dedicated server only

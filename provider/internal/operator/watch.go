@@ -22,7 +22,7 @@ func (p *program) watchCommand() *cobra.Command {
 		initial  bool
 	)
 	c := connected(&cobra.Command{
-		Use: "watch [MACHINE...]", Short: "Print changes as they happen, a line each, until interrupted",
+		Use: "watch [MACHINE...] [flags]", Short: "Print changes as they happen, a line each, until interrupted",
 		Long: `
 Each line is one change: the time, the machine, its state and what else is new.
 It asks for what has changed since the last revision; a provider that restarts
