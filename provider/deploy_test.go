@@ -29,9 +29,9 @@ func TestServiceUnit(t *testing.T) {
 	_, command, _ := strings.Cut(unit, "\nExecStart=/usr/local/bin/bigfleet-scaleway ")
 	command, _, _ = strings.Cut(command, "\nRestart=")
 	dir := t.TempDir()
-	command = strings.NewReplacer("\\\n", " ", "%S", dir, "%d", dir).Replace(command)
-	command = regexp.MustCompile(`\$\{(\w+)\}`).ReplaceAllStringFunc(command, func(ref string) string {
-		value, ok := settings[ref[2:len(ref)-1]]
+	command = strings.NewReplacer("\\\n", " ", "%S", dir, "%d", dir, "%t", dir).Replace(command)
+	command = regexp.MustCompile(`\$(\w+|\{\w+\})`).ReplaceAllStringFunc(command, func(ref string) string {
+		value, ok := settings[strings.Trim(ref, "${}")]
 		if !ok {
 			t.Errorf("%s is not in the example", ref)
 		}
