@@ -191,6 +191,14 @@ func TestDoctorOnMetrics(t *testing.T) {
 	metric := func(name string, value any) string {
 		return build + fmt.Sprintf("# TYPE bigfleet_scaleway_%s gauge\nbigfleet_scaleway_%s %v\n", strings.Split(name, "{")[0], name, value)
 	}
+	commits := func(ok, failed int) string {
+		const name = "bigfleet_scaleway_store_commit_duration_seconds"
+		text := build + "# TYPE " + name + " histogram\n"
+		for result, n := range map[string]int{"ok": ok, "failed": failed} {
+			text += fmt.Sprintf("%[1]s_bucket{result=%[2]q,le=\"+Inf\"} %[3]d\n%[1]s_sum{result=%[2]q} 1\n%[1]s_count{result=%[2]q} %[3]d\n", name, result, n)
+		}
+		return text
+	}
 	in := func(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).Unix()) }
 	for what, tt := range map[string]struct {
 		skew    time.Duration
@@ -214,6 +222,9 @@ func TestDoctorOnMetrics(t *testing.T) {
 		"reconcile":        {0, 200, metric("last_reconcile_timestamp_seconds", in(-time.Hour)), "reconcile", doctor.Warn, "1h0m"},
 		"prices":           {0, 200, metric("last_price_refresh_timestamp_seconds", 0), "prices", doctor.Warn, "yet"},
 		"operations":       {0, 200, metric(`oldest_operation_age_seconds{kind="Create"}`, 7200), "operations", doctor.Warn, "2h0m0s"},
+		"writes":           {0, 200, commits(7, 0), "state file", doctor.OK, "0 of 7"},
+		"failed writes":    {0, 200, commits(5, 2), "state file", doctor.Warn, "2 of 7 writes failed"},
+		"which to read":    {0, 200, commits(5, 2), "state file", doctor.Warn, "bigfleetstorefails"},
 		"failed":           {0, 200, metric(`machines{state="FAILED"}`, 2), "failed machines", doctor.Warn, "2 of 2"},
 		"not failed":       {0, 200, metric(`machines{state="IDLE"}`, 2), "failed machines", doctor.OK, "0 of 2"},
 		"certificate":      {0, 200, metric(`certificate_expiry_timestamp_seconds{certificate="grpc"}`, in(-time.Hour)), "certificates", doctor.Fail, "grpc"},

@@ -47,6 +47,10 @@ var gauges = []gauge{
 			return OK, "none is under way"
 		}
 	}, "BigFleetOperationTooOld"},
+	{"state file", "store_commit_duration_seconds", func(s samples, _ time.Time) (Level, string) {
+		failed := s.where("result", "failed").sum()
+		return some(failed), fmt.Sprintf("%.0f of %.0f writes failed since the provider's start", failed, s.sum())
+	}, "BigFleetStoreFails"},
 	{"failed machines", "machines", func(s samples, _ time.Time) (Level, string) {
 		failed := s.where("state", "FAILED").sum()
 		return some(failed), fmt.Sprintf("%.0f of %.0f machines are FAILED", failed, s.sum())
@@ -107,7 +111,10 @@ func (e *examination) gauges(page string, now time.Time) {
 // samples are those of one metric.
 type samples []*dto.Metric
 
-func value(m *dto.Metric) float64 { return m.GetGauge().GetValue() + m.GetCounter().GetValue() }
+// value of a histogram is how many it has counted.
+func value(m *dto.Metric) float64 {
+	return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+}
 
 func (s samples) sum() (total float64) {
 	for _, m := range s {
