@@ -149,7 +149,7 @@ waiting stops nothing.
 	}
 	t.order.declareFence(c)
 	f.BoolVar(&t.wait, "wait", false, "wait until the machines have settled, and show how far they are")
-	f.DurationVar(&t.timeout, "timeout", defaultTimeout, "with --wait: how long to wait")
+	f.DurationVar(&t.timeout, "timeout", defaultTimeout, "with --wait: how long to wait; a dedicated server's Create may take more")
 	t.socket = declareSteps(f)
 	t.out.declare(c, formatTable, formatJSON)
 	return c

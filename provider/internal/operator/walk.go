@@ -72,7 +72,7 @@ printf '#!/bin/sh\ntrue\n' | capacityctl walk --cluster trial --blob-file -
 	f.DurationVar(&w.order.grace, "grace", 0, "drain: `time` that workloads get to leave, in whole seconds")
 	f.BoolVarP(&w.yes, "yes", "y", false, "do not ask")
 	w.order.declareFence(c)
-	f.DurationVar(&w.timeout, "timeout", defaultTimeout, "how long to wait for each step")
+	f.DurationVar(&w.timeout, "timeout", defaultTimeout, "how long to wait for each step; a dedicated server's Create may take more")
 	w.socket = declareSteps(f)
 	p.completesWith(c, "type", (*pb.Machine).GetInstanceType)
 	return c
