@@ -104,7 +104,7 @@ func ended(t *testing.T, ca *authority) string {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
 	pair := ca.loaded("ended", func(c *x509.Certificate) {
-		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-30*time.Minute) // its CA is an hour old
 	})
 	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
 	srv.StartTLS()
