@@ -204,7 +204,7 @@ func (w *fakeWorld) restore(cfg *Config, st *store.Store, userData func(machineI
 	}
 	var errs []error
 	st.Records(func(rec machine.Record) bool {
-		ref, cluster := rec.Host.Ref, ""
+		ref, cluster := rec.Host, ""
 		switch {
 		case rec.Op != nil:
 			ref = rec.Op.Ref

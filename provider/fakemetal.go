@@ -37,7 +37,7 @@ func (w *fakeWorld) restoreMetal(cfg *Config, st *store.Store, userData func(mac
 
 // metalOf is the server of a machine, if it has one.
 func (w *fakeWorld) metalOf(cfg *Config, rec machine.Record) (fakecloud.Existing, bool) {
-	ref, cluster, installed := rec.Host.Ref, "", true
+	ref, cluster, installed := rec.Host, "", true
 	switch op := rec.Op; {
 	case op != nil && op.Kind == machine.Create:
 		ref, installed = op.Ref, slices.Contains([]string{"power-on", "boot", "first-contact", "scrub"}, op.Step)

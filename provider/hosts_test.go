@@ -24,7 +24,7 @@ func TestHostLocksAreOnRecord(t *testing.T) {
 		return st
 	}
 	st := open()
-	for id, host := range map[string]machine.Host{"m-1": {Provider: "p", Ref: "z/1"}, "free": {}} {
+	for id, host := range map[string]string{"m-1": "z/1", "free": ""} {
 		_, err := st.Do(t.Context(), id, func(cur machine.Record) (machine.Record, machine.Change, error) {
 			next := cur.Clone()
 			next.ID, next.State, next.Host = id, machine.Idle, host

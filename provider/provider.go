@@ -70,8 +70,8 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		}
 	}
 
-	collectNormally := collectRarely()
-	defer collectNormally()
+	collections := collectRarely()
+	defer collections.stop()
 	reg := telemetry.NewRegistry(cloudName, version)
 	m := newMetrics(reg)
 	traces, err := tracing.Open(ctx, tracing.Options{
@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	defer traces.Close(ctx)
 	// The store comes first: a second process on the same file must learn that
 	// before it opens a port or touches the cloud.
-	st, err := store.Open(store.Options{Path: cfg.State, Owner: cfg.owner(), View: new(rpc.Framer).Frame, Log: log, Committed: m.committed})
+	st, err := store.Open(store.Options{Path: cfg.State, Owner: cfg.owner(), View: (&rpc.Framer{Provider: cfg.Provider}).Frame, Log: log, Committed: m.committed})
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	if err := slots.seed(ctx, true); err != nil {
 		return errors.Join(err, front.listener.Close())
 	}
-	collectNormally()
+	collections.serve()
 
 	grpcListener, err := listen(ctx, "addr", cfg.Addr)
 	if err != nil {
@@ -243,7 +243,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	}
 	keeper := certificates.NewKeeper(reg, log, cfg.TLSReload, listeners...)
 	var stopping atomic.Bool
-	svc := rpc.New(engine, frames{st})
+	svc := rpc.New(engine, frames{st}, cfg.Provider)
 	parts := []part{
 		{"grpc", func(ctx context.Context) error {
 			defer stopping.Store(true)

@@ -41,7 +41,7 @@ func TestStopWaitsForCallsNotForStreams(t *testing.T) {
 	served := make(chan error, 1)
 	var serving atomic.Bool // readiness is said by it
 	go func() {
-		served <- serveGRPC(ctx, ln, rpc.New(life, nil), grpcOptions{
+		served <- serveGRPC(ctx, ln, rpc.New(life, nil, "p"), grpcOptions{
 			stopTimeout: 30 * time.Second, serving: &serving, metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
@@ -104,7 +104,7 @@ func TestTooManyCallsAreRefused(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- serveGRPC(ctx, ln, rpc.New(life, nil), grpcOptions{
+		served <- serveGRPC(ctx, ln, rpc.New(life, nil, "p"), grpcOptions{
 			stopTimeout: 30 * time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
@@ -157,7 +157,7 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- serveGRPC(ctx, counting{newListener(ln), &accepted}, rpc.New(slowLife{}, nil), grpcOptions{
+		served <- serveGRPC(ctx, counting{newListener(ln), &accepted}, rpc.New(slowLife{}, nil, "p"), grpcOptions{
 			connections: limit, stopTimeout: time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry(cloudName, "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()

@@ -227,6 +227,7 @@ func BenchmarkStart(b *testing.B) {
 				b.ReportMetric(warm.started.Seconds()*1000, "ms-warm")
 				b.ReportMetric(coldTook.Seconds()*1000, "ms-cold")
 				b.ReportMetric(float64(idle)/1e6, "MB-idle")
+				b.ReportMetric(float64(used)/1e6, "MB-used")
 				record("start to first answer", machines, "", "warm "+short(warm.started)+", "+note, "")
 				record("memory (RSS)", machines, "", fmt.Sprintf("%d MB idle", idle/1_000_000),
 					fmt.Sprintf("%d MB after %d Creates and 20 full Lists", used/1_000_000, min(len(ids), 60_000)))

@@ -107,7 +107,7 @@ func (e *Engine) blobWaitOf(operationID string) *blobWait {
 func (e *Engine) offerBlob(op *machine.Operation, outcome machine.Outcome, blob []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if outcome != machine.Started && !e.driving[op.ID] {
+	if outcome != machine.Started && e.flights[op.ID] == nil {
 		return // it ended in the meantime; nobody would drop the blob again
 	}
 	w := e.blobWaitOf(op.ID)

@@ -19,7 +19,7 @@ func TestBoundServerOfAnOlderState(t *testing.T) {
 		r.stop()
 		_, err := r.store.Do(context.Background(), "m1", func(cur machine.Record) (machine.Record, machine.Change, error) {
 			next := cur.Clone()
-			next.State, next.Host = machine.Idle, machine.Host{Provider: "p", Ref: "z/1"}
+			next.State, next.Host = machine.Idle, "z/1"
 			return next, machine.Visible, nil
 		})
 		if err != nil {
@@ -35,8 +35,8 @@ func TestBoundServerOfAnOlderState(t *testing.T) {
 		if r.cloud.size() != 1 {
 			t.Fatal("a server that is bound to a cluster was removed")
 		}
-		if rec := r.record("m1"); rec.State != machine.Configured || rec.Host.Ref != "z/2" || rec.Cluster != "c2" {
-			t.Errorf("the machine is %s on %q in %q", rec.State, rec.Host.Ref, rec.Cluster)
+		if rec := r.record("m1"); rec.State != machine.Configured || rec.Host != "z/2" || rec.Cluster != "c2" {
+			t.Errorf("the machine is %s on %q in %q", rec.State, rec.Host, rec.Cluster)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 // claims says whether a record accounts for an instance.
 func claims(rec machine.Record, in cloud.Instance) bool {
-	if rec.Host.Ref == in.Ref || rec.Leftover != nil && (rec.Leftover.Ref == in.Ref || rec.Leftover.Ref == "" && rec.Leftover.OperationID == in.OperationID) {
+	if rec.Host == in.Ref || rec.Leftover != nil && (rec.Leftover.Ref == in.Ref || rec.Leftover.Ref == "" && rec.Leftover.OperationID == in.OperationID) {
 		return true
 	}
 	op := rec.Op
@@ -194,7 +194,7 @@ func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) 
 		}
 		done = true
 		next.State, next.Since = machine.Idle, time.Now()
-		next.Host = machine.Host{Provider: e.o.Provider, Ref: in.Ref}
+		next.Host = in.Ref
 		next.History = machine.History{Create: createID}
 		if in.Cluster != "" {
 			next.State, next.Cluster = machine.Configured, in.Cluster
@@ -219,7 +219,7 @@ func (e *Engine) believe(ctx context.Context, in cloud.Instance) (machine.Record
 	rec, err := e.o.Store.Do(ctx, in.MachineID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		was = ""
 		atRest := cur.State == machine.Idle || cur.State == machine.Configured
-		if !atRest || cur.Host.Ref != in.Ref || in.Cluster == "" || in.Cluster == cur.Cluster {
+		if !atRest || cur.Host != in.Ref || in.Cluster == "" || in.Cluster == cur.Cluster {
 			return cur, machine.Unchanged, nil
 		}
 		was = cur.State.String()

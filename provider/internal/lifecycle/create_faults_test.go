@@ -48,7 +48,7 @@ func TestCreateAgainWhileReadsLag(t *testing.T) {
 				t.Fatalf("the machine is %s after %s", s, at)
 			}
 		}
-		if rec := r.settle(machine.Idle); rec.Host.Ref != "z/1" {
+		if rec := r.settle(machine.Idle); rec.Host != "z/1" {
 			t.Errorf("host %+v", rec.Host)
 		}
 		time.Sleep(time.Hour)

@@ -266,22 +266,6 @@ func (e *Engine) guarded(machineID, step string, run func() error) (err error) {
 	return run()
 }
 
-const (
-	yieldPause = 5 * time.Millisecond
-	yieldTimes = 20
-)
-
-// yield lets calls go first, for a tenth of a second at most: they have
-// callers, a step has none. The step keeps its token meanwhile, or the steps
-// behind it would go instead.
-func (e *Engine) yield(ctx context.Context) {
-	for range yieldTimes {
-		if !e.o.Pace.CallsFirst || e.calls.Load() == 0 || !sleep(ctx, yieldPause) {
-			return
-		}
-	}
-}
-
 // outOfTime judges a step whose context ended.
 func (e *Engine) outOfTime(ctx context.Context, t *task, s step, row failureRow) error {
 	if time.Until(t.op.Deadline) > 0 && s.budget > 0 && !stopping(ctx) {
@@ -365,7 +349,7 @@ func (e *Engine) finish(t *task) error {
 			mine = false
 			return cur, machine.Unchanged, nil
 		}
-		next, ok := machine.Finish(cur, op.ID, e.o.Provider, time.Now())
+		next, ok := machine.Finish(cur, op.ID, time.Now())
 		mine = ok
 		if op.Kind == machine.Delete && next.Retired {
 			return next, machine.Gone, nil

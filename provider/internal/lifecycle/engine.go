@@ -10,7 +10,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
@@ -68,7 +67,7 @@ type Timeouts struct {
 type Pace struct {
 	RetryMin time.Duration // first pause after a failed step
 	RetryMax time.Duration // longest pause
-	// CallsFirst makes cloud steps wait a little while calls are being decided:
+	// CallsFirst makes cloud steps wait a little while calls come in:
 	// for clouds whose calls cost our own processors.
 	CallsFirst bool
 	// TypePauseMin and TypePauseMax bound how long a type is not ordered after the
@@ -140,15 +139,15 @@ type Engine struct {
 	rules machine.Rules
 	gates gates
 
-	calls atomic.Int32 // Starts that wait for their verdict
+	calls callers
 
 	mu       sync.Mutex
 	running  context.Context // nil until Run, and again once it stops
 	resumed  bool            // every operation of the store has its driver
 	work     sync.WaitGroup  // every driver and teardown
-	driving  map[string]bool // operation ids with a driver or in a lane, and names of other work
 	lanes    map[machine.Kind]*lane
-	flights  map[machine.Kind]*flights
+	flights  map[string]*flight // what is in the lanes, by operation
+	errands  map[string]bool    // other work under way, by name
 	blobs    map[string]*blobWait
 	awaiting bool
 	// inventoryFault is why the first inventory failed, in words that continue a
@@ -176,9 +175,9 @@ func New(o Options) *Engine {
 		o:        o,
 		rules:    machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
 		gates:    newGates(o.MaxCloudSteps),
-		driving:  map[string]bool{},
 		lanes:    lanes(o.MaxCreates),
-		flights:  newFlights(),
+		flights:  map[string]*flight{},
+		errands:  map[string]bool{},
 		blobs:    map[string]*blobWait{},
 		awaiting: o.Awaiting,
 		began:    make(chan struct{}),
@@ -210,8 +209,8 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 	if q.Kind == machine.Configure && e.o.Sealer != nil && e.couldStart(q) {
 		q.Sealed = e.o.Sealer.Seal(q.MachineID, q.OperationID, blob)
 	}
-	e.calls.Add(1)
-	defer e.calls.Add(-1)
+	e.calls.enter()
+	defer e.calls.leave()
 	var d machine.Decision
 	rec, err := e.o.Store.Do(context.WithoutCancel(ctx), q.MachineID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		d = machine.Decide(cur, q, e.rules, time.Now())
@@ -333,14 +332,14 @@ func (e *Engine) goFor(name string, fn func(context.Context)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ctx := e.running
-	if ctx == nil || ctx.Err() != nil || e.driving[name] {
+	if ctx == nil || ctx.Err() != nil || e.errands[name] {
 		return
 	}
-	e.driving[name] = true
+	e.errands[name] = true
 	e.work.Go(func() {
 		defer func() {
 			e.mu.Lock()
-			delete(e.driving, name)
+			delete(e.errands, name)
 			e.mu.Unlock()
 		}()
 		fn(ctx)

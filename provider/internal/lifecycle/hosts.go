@@ -22,7 +22,7 @@ func (e *Engine) checkHosts(ctx context.Context, p *pass) {
 		if rec.State != machine.Idle && rec.State != machine.Configured || !rec.Since.Before(p.began) {
 			continue
 		}
-		in, there := p.seen[rec.Host.Ref]
+		in, there := p.seen[rec.Host]
 		switch {
 		case !there, rec.State == machine.Configured && in.Power == cloud.PowerStopped:
 			if missing[id] = e.missing[id] + 1; missing[id] >= confirmations {
@@ -33,7 +33,7 @@ func (e *Engine) checkHosts(ctx context.Context, p *pass) {
 			// It bills, and a Configure powers it on: nothing to do but to say so.
 			p.reported[reportStopped]++
 			if off[id] = e.off[id] + 1; off[id] == confirmations {
-				e.o.Log.Warn("the server of an IDLE machine is powered off; a Configure powers it on", telemetry.KeyMachine, id, telemetry.KeyInstance, rec.Host.Ref)
+				e.o.Log.Warn("the server of an IDLE machine is powered off; a Configure powers it on", telemetry.KeyMachine, id, telemetry.KeyInstance, rec.Host)
 			}
 		}
 		if in.Cluster != rec.Cluster && len(mistagged) < tagRepairs {
@@ -69,8 +69,8 @@ func (e *Engine) checkHosts(ctx context.Context, p *pass) {
 func (e *Engine) mendTag(ctx context.Context, rec machine.Record) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	log := e.o.Log.With(telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyCluster, rec.Cluster)
-	err := e.guarded(rec.ID, stepTag, func() error { return e.o.Cloud.SetCluster(ctx, rec.Host.Ref, rec.Cluster) })
+	log := e.o.Log.With(telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host, telemetry.KeyCluster, rec.Cluster)
+	err := e.guarded(rec.ID, stepTag, func() error { return e.o.Cloud.SetCluster(ctx, rec.Host, rec.Cluster) })
 	if err != nil {
 		log.Warn("the cluster tag of a host does not match its binding and cannot be written", telemetry.KeyError, err.Error())
 		return
@@ -83,21 +83,21 @@ func (e *Engine) mendTag(ctx context.Context, rec machine.Record) {
 // while it should carry workloads. It reports false when the cloud did not
 // answer.
 func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) bool {
-	in, err := e.read(ctx, rec.Host.Ref)
+	in, err := e.read(ctx, rec.Host)
 	switch {
 	case errors.Is(err, cloud.ErrNotFound) && rec.State == machine.Idle && e.o.Deleter != nil:
 		e.vacate(ctx, rec)
 	case errors.Is(err, cloud.ErrNotFound):
 		e.breakMachine(ctx, rec, 0, fmt.Sprintf("host %s is gone (%s): it is in none of %d inventories in a row and a direct read does not find it; it was removed by somebody else",
-			rec.Host.Ref, classMissing, confirmations))
+			rec.Host, classMissing, confirmations))
 	case err != nil:
-		e.o.Log.Warn("a host is not in the inventory and cannot be read either", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host.Ref, telemetry.KeyError, err.Error())
+		e.o.Log.Warn("a host is not in the inventory and cannot be read either", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host, telemetry.KeyError, err.Error())
 		return false
 	case rec.State == machine.Configured && in.Power == cloud.PowerStopped:
 		reason := fmt.Sprintf("host %s is powered off (%s): it was so in %d inventories in a row; it was stopped by somebody else or by its own shutdown",
-			rec.Host.Ref, classMissing, confirmations)
+			rec.Host, classMissing, confirmations)
 		if e.o.Keeper != nil {
-			reason += fmt.Sprintf("; after %s %s", e.o.FailedRetention, e.o.Keeper.Keeps(rec.Host.Ref, rec.Offer.InstanceType))
+			reason += fmt.Sprintf("; after %s %s", e.o.FailedRetention, e.o.Keeper.Keeps(rec.Host, rec.Offer.InstanceType))
 		}
 		e.breakMachine(ctx, rec, e.o.FailedRetention, reason)
 	}
@@ -107,7 +107,7 @@ func (e *Engine) confirmBroken(ctx context.Context, rec machine.Record) bool {
 // vacate gives back the slot of an IDLE machine whose host is gone. It goes the
 // way of a Delete, which finds the host gone and removes what it left.
 func (e *Engine) vacate(ctx context.Context, rec machine.Record) {
-	log := e.o.Log.With(telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host.Ref)
+	log := e.o.Log.With(telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Host)
 	if e.o.DryRun {
 		log.Warn("the host of an IDLE machine is gone; its slot would be freed, but this is a dry run")
 		return

@@ -2,22 +2,28 @@ package lifecycle
 
 import (
 	"context"
+	"time"
 
 	"bigfleet-providers/provider/internal/machine"
 )
 
-// lane holds the operations of one kind: so many are driven at a time, the
-// others wait in the order of their acceptance and cost no goroutine. An
-// operation's deadline runs while it waits.
+// lane holds the operations of one kind that have no outcome yet, the oldest
+// first. So many are driven at a time; the others wait, the oldest comes next, and
+// they cost no goroutine. An operation's deadline runs while it waits.
 type lane struct {
-	limit   int
-	driven  int
-	waiting []ticket
+	limit            int
+	size, driven     int
+	oldest, youngest *flight
+	waiting          *flight // the oldest that waits
 }
 
-// ticket is an operation that waits; its record stays where it is, in the
-// store.
-type ticket struct{ machine, operation string }
+// flight is an operation in its lane; its record stays where it is, in the store.
+type flight struct {
+	machine, operation string
+	started            time.Time
+	driven             bool
+	older, younger     *flight
+}
 
 // maxDriven bounds the operations of each other kind that are driven at a time.
 // They mostly wait for hosts.
@@ -34,16 +40,55 @@ func lanes(maxCreates int) map[machine.Kind]*lane {
 	return all
 }
 
-// next takes the oldest waiting operation.
-func (l *lane) next() (ticket, bool) {
-	if len(l.waiting) == 0 {
-		l.waiting = nil // give a long queue's memory back
-		return ticket{}, false
+// enter adds an operation that waits. It looks for the place from the young end:
+// operations come in the order of their acceptance, nearly so when a start
+// resumes them.
+func (l *lane) enter(f *flight) {
+	for f.older = l.youngest; f.older != nil && f.older.started.After(f.started); f.older = f.older.older {
+		f.younger = f.older
 	}
-	t := l.waiting[0]
-	l.waiting[0] = ticket{}
-	l.waiting = l.waiting[1:]
-	return t, true
+	*l.youngerOf(f.older), *l.olderOf(f.younger) = f, f
+	l.size++
+	if l.waiting == nil || f.started.Before(l.waiting.started) {
+		l.waiting = f
+	}
+}
+
+// next makes the oldest that waits a driven one, if there is room; nil if not.
+func (l *lane) next() *flight {
+	f := l.waiting
+	if f == nil || l.driven >= l.limit {
+		return nil
+	}
+	f.driven = true
+	l.driven++
+	for l.waiting = f.younger; l.waiting != nil && l.waiting.driven; {
+		l.waiting = l.waiting.younger
+	}
+	return f
+}
+
+// leave removes a driven operation.
+func (l *lane) leave(f *flight) {
+	*l.youngerOf(f.older), *l.olderOf(f.younger) = f.younger, f.older
+	l.size--
+	l.driven--
+}
+
+// youngerOf is where the lane says which comes after f; nil is before the oldest.
+func (l *lane) youngerOf(f *flight) **flight {
+	if f == nil {
+		return &l.oldest
+	}
+	return &f.younger
+}
+
+// olderOf is where the lane says which comes before f; nil is behind the youngest.
+func (l *lane) olderOf(f *flight) **flight {
+	if f == nil {
+		return &l.youngest
+	}
+	return &f.older
 }
 
 // launch drives the record's operation, now or when its lane has room. It does
@@ -51,38 +96,32 @@ func (l *lane) next() (ticket, bool) {
 func (e *Engine) launch(rec machine.Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.running == nil || e.running.Err() != nil || e.driving[rec.Op.ID] {
+	if e.running == nil || e.running.Err() != nil || e.flights[rec.Op.ID] != nil {
 		return
 	}
-	e.driving[rec.Op.ID] = true
-	e.flights[rec.Op.Kind].add(rec.Op.ID, rec.Op.Started)
-	t := ticket{machine: rec.ID, operation: rec.Op.ID}
-	l, f := e.lanes[rec.Op.Kind], e.flights[rec.Op.Kind]
-	if l.driven >= l.limit {
-		l.waiting = append(l.waiting, t)
-		return
+	l, f := e.lanes[rec.Op.Kind], &flight{machine: rec.ID, operation: rec.Op.ID, started: rec.Op.Started}
+	e.flights[f.operation] = f
+	l.enter(f)
+	if f := l.next(); f != nil {
+		e.spawn(e.running, l, f)
 	}
-	l.driven++
-	e.spawn(e.running, l, f, t)
 }
 
 // spawn starts a driver, which goes on with what waits in its lane. It is
 // called with e.mu held.
-func (e *Engine) spawn(ctx context.Context, l *lane, f *flights, t ticket) {
+func (e *Engine) spawn(ctx context.Context, l *lane, f *flight) {
 	e.work.Go(func() {
-		for more := true; more; {
+		for f != nil {
 			// Only a driver ends an operation, so the record still has it; unless it
 			// was settled before this process had it to drive.
-			rec, ok := e.o.Store.Record(t.machine)
-			if ok && rec.Op != nil && rec.Op.ID == t.operation && ctx.Err() == nil {
+			rec, ok := e.o.Store.Record(f.machine)
+			if ok && rec.Op != nil && rec.Op.ID == f.operation && ctx.Err() == nil {
 				e.drive(ctx, rec)
 			}
 			e.mu.Lock()
-			delete(e.driving, t.operation)
-			f.remove(t.operation)
-			if t, more = l.next(); !more {
-				l.driven--
-			}
+			delete(e.flights, f.operation)
+			l.leave(f)
+			f = l.next()
 			e.mu.Unlock()
 		}
 	})
@@ -93,5 +132,17 @@ func (e *Engine) Backlog(k machine.Kind) (driven, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lanes[k]
-	return l.driven, len(l.waiting)
+	return l.driven, l.size - l.driven
+}
+
+// InFlight returns how many operations of the kind have no outcome yet, and when
+// the oldest of them was accepted; the zero time when there is none.
+func (e *Engine) InFlight(k machine.Kind) (count int, oldest time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lanes[k]
+	if l.oldest != nil {
+		oldest = l.oldest.started
+	}
+	return l.size, oldest
 }

@@ -23,7 +23,7 @@ func TestWholeLife(t *testing.T) {
 		if again := r.must(machine.Create); again != create {
 			t.Errorf("a replay got operation %s, want %s", again, create)
 		}
-		if rec := r.settle(machine.Idle); rec.Host != (machine.Host{Provider: "p", Ref: "z/1"}) {
+		if rec := r.settle(machine.Idle); rec.Host != "z/1" {
 			t.Errorf("host %+v", rec.Host)
 		}
 		configure := r.must(machine.Configure)
@@ -339,7 +339,7 @@ func TestAgentFailureKeepsTheHost(t *testing.T) {
 				t.Errorf("last_error %q does not say %q", rec.LastError, w)
 			}
 		}
-		if rec.Cluster != "c1" || rec.Host.Ref != "z/1" {
+		if rec.Cluster != "c1" || rec.Host != "z/1" {
 			t.Errorf("the binding is gone: %+v", rec)
 		}
 		if n := len(r.hosts.outcomes()); n != 1 || r.hosts.outcomes()[0] != nil {
@@ -455,7 +455,7 @@ func TestReconcile(t *testing.T) {
 				t.Fatalf("%s after two inventories", s)
 			}
 			time.Sleep(time.Minute)
-			if rec := r.record("m1"); rec.State != machine.Speculative || rec.Host.Ref != "" || r.cloud.count("terminate m1") != 1 {
+			if rec := r.record("m1"); rec.State != machine.Speculative || rec.Host != "" || r.cloud.count("terminate m1") != 1 {
 				t.Errorf("%+v after three, %d teardowns", rec, r.cloud.count("terminate"))
 			}
 		})
@@ -524,7 +524,7 @@ func TestReconcile(t *testing.T) {
 			}
 			r.cloud.edit(func() { r.cloud.listErr = nil })
 			time.Sleep(time.Minute)
-			if rec := r.record("m1"); rec.State != machine.Configured || rec.Cluster != "c9" || rec.Host.Ref != "z/7" {
+			if rec := r.record("m1"); rec.State != machine.Configured || rec.Cluster != "c9" || rec.Host != "z/7" {
 				t.Errorf("m1: %+v", rec)
 			}
 			if rec := r.record("retired"); rec.State != machine.Idle || !rec.Retired {

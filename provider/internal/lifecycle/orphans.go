@@ -83,7 +83,7 @@ func claimsStray(rec machine.Record, s cloud.Stray) bool {
 	if rec.Op != nil || rec.Leftover != nil {
 		return true
 	}
-	return rec.Host.Ref != "" && rec.State != machine.Failed && (s.OperationID == "" || s.OperationID == rec.History.Create)
+	return rec.Host != "" && rec.State != machine.Failed && (s.OperationID == "" || s.OperationID == rec.History.Create)
 }
 
 // serves says whether a server of the inventory may still be what the side

@@ -38,7 +38,7 @@ func (r *rig) host(n int, state machine.State, cluster string) {
 	_, err := r.store.Do(context.Background(), id, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		next := cur.Clone()
 		next.State, next.Cluster, next.Since = state, cluster, time.Now()
-		next.Host, next.History = machine.Host{Provider: "p", Ref: ref}, machine.History{Create: op}
+		next.Host, next.History = ref, machine.History{Create: op}
 		return next, machine.Visible, nil
 	})
 	if err != nil {
@@ -137,8 +137,8 @@ func TestTwoServersOfOneMachine(t *testing.T) {
 					})
 				})
 				time.Sleep(time.Hour)
-				if rec := r.record("m1"); rec.Host.Ref != tt.want || r.cloud.size() != tt.left {
-					t.Errorf("%s was kept, %d servers are left; want %s and %d", rec.Host.Ref, r.cloud.size(), tt.want, tt.left)
+				if rec := r.record("m1"); rec.Host != tt.want || r.cloud.size() != tt.left {
+					t.Errorf("%s was kept, %d servers are left; want %s and %d", rec.Host, r.cloud.size(), tt.want, tt.left)
 				}
 				r.saw.look(func() {
 					if r.saw.orphans["server removed"] != 2-tt.left || (r.saw.orphans["server held"] > 0) != (tt.left == 2) {
@@ -365,7 +365,7 @@ func TestVacatedSlotIsUsedAgain(t *testing.T) {
 		r.start()
 		r.settle(machine.Speculative)
 		r.must(machine.Create)
-		if rec := r.settle(machine.Idle); rec.Host.Ref == "z/h1" {
+		if rec := r.settle(machine.Idle); rec.Host == "z/h1" {
 			t.Errorf("%+v", rec)
 		}
 	})

@@ -22,7 +22,7 @@ func TestRestoredState(t *testing.T) {
 		t.Helper()
 		_, err := r.store.Do(context.Background(), "m1", func(cur machine.Record) (machine.Record, machine.Change, error) {
 			next := cur.Clone()
-			next.State, next.Cluster, next.Host = state, cluster, machine.Host{Provider: "p", Ref: "z/1"}
+			next.State, next.Cluster, next.Host = state, cluster, "z/1"
 			next.Metadata = map[string]string{"of": cluster}
 			return next, machine.Visible, nil
 		})

@@ -34,7 +34,7 @@ const (
 func traced(rec machine.Record) telemetry.Operation {
 	return telemetry.Operation{
 		ID: rec.Op.ID, Kind: rec.Op.Kind.String(), Machine: rec.ID, Cluster: rec.Cluster,
-		Instance: rec.Host.Ref, Started: rec.Op.Started,
+		Instance: rec.Host, Started: rec.Op.Started,
 	}
 }
 

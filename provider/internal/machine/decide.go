@@ -218,7 +218,7 @@ func start(next Record, q Request, now time.Time) Record {
 	next.State, next.Since = edge(q.Kind).during, now
 	next.Op = &Operation{
 		ID: q.OperationID, Kind: q.Kind, Started: now, Deadline: now.Add(q.Timeout),
-		Ref: next.Host.Ref,
+		Ref: next.Host,
 	}
 	switch q.Kind {
 	case Create:

@@ -26,21 +26,21 @@ func record(s State) Record {
 		r.Op = &Operation{ID: "create-1", Kind: Create, Started: epoch, Deadline: epoch.Add(time.Hour)}
 	case Idle:
 		r.History.Create = "create-1"
-		r.Host = Host{"p", "z/1"}
+		r.Host = "z/1"
 	case Configuring:
 		r.History = History{Create: "create-1", Configure: "configure-1"}
-		r.Host, r.Cluster, r.Metadata = Host{"p", "z/1"}, "c1", map[string]string{"k": "v"}
+		r.Host, r.Cluster, r.Metadata = "z/1", "c1", map[string]string{"k": "v"}
 		r.Op = &Operation{ID: "configure-1", Kind: Configure, Ref: "z/1", Sealed: []byte("x")}
 	case Configured:
 		r.History = History{Create: "create-1", Configure: "configure-1"}
-		r.Host, r.Cluster, r.Metadata = Host{"p", "z/1"}, "c1", map[string]string{"k": "v"}
+		r.Host, r.Cluster, r.Metadata = "z/1", "c1", map[string]string{"k": "v"}
 	case Draining:
 		r.History = History{Create: "create-1", Configure: "configure-1", Drain: "drain-1"}
-		r.Host, r.Cluster, r.Metadata = Host{"p", "z/1"}, "c1", map[string]string{"k": "v"}
+		r.Host, r.Cluster, r.Metadata = "z/1", "c1", map[string]string{"k": "v"}
 		r.Op = &Operation{ID: "drain-1", Kind: Drain, Ref: "z/1"}
 	case Deleting:
 		r.History = History{Create: "create-1", Delete: "delete-1"}
-		r.Host = Host{"p", "z/1"}
+		r.Host = "z/1"
 		r.Op = &Operation{ID: "delete-1", Kind: Delete, Ref: "z/1"}
 	case Failed:
 		r.History.Create = "create-1"
@@ -293,13 +293,13 @@ func TestLife(t *testing.T) {
 			t.Fatalf("%s: deadline %v, since %v", k, rec.Op.Deadline, rec.Since)
 		}
 		if k == Create {
-			if rec.Host != (Host{}) {
+			if rec.Host != "" {
 				t.Fatal("a host appears before IDLE")
 			}
 			rec, _ = Advance(rec, q.OperationID, Progress{Step: "order", Ref: "z/9", Began: now})
 		}
 		var ok bool
-		if rec, ok = Finish(rec, q.OperationID, "p", now); !ok {
+		if rec, ok = Finish(rec, q.OperationID, now); !ok {
 			t.Fatalf("%s did not finish", k)
 		}
 	}
@@ -311,7 +311,7 @@ func TestLife(t *testing.T) {
 		}
 	}
 	do(Create)
-	if rec.State != Idle || rec.Host != (Host{"p", "z/9"}) {
+	if rec.State != Idle || rec.Host != "z/9" {
 		t.Fatalf("after Create: %+v", rec)
 	}
 	replay(Create, "op1")
@@ -331,7 +331,7 @@ func TestLife(t *testing.T) {
 	do(Drain)
 	replay(Drain, "op5")
 	do(Delete)
-	if rec.State != Speculative || rec.Host != (Host{}) {
+	if rec.State != Speculative || rec.Host != "" {
 		t.Fatalf("after Delete: %+v", rec)
 	}
 	replay(Delete, "op6")
@@ -351,7 +351,7 @@ func TestLateCompletionsAreDiscarded(t *testing.T) {
 		t.Fatalf("an unbound machine's leftover waits: %+v", failed.Leftover)
 	}
 	for name, late := range map[string]func(Record) (Record, bool){
-		"Finish":  func(r Record) (Record, bool) { return Finish(r, "create-1", "p", epoch) },
+		"Finish":  func(r Record) (Record, bool) { return Finish(r, "create-1", epoch) },
 		"Fail":    func(r Record) (Record, bool) { return Fail(r, "create-1", "other", epoch, 0) },
 		"Advance": func(r Record) (Record, bool) { return Advance(r, "create-1", Progress{Step: "x"}) },
 		"Break":   func(r Record) (Record, bool) { return Break(r, "gone", epoch, 0) },
@@ -361,7 +361,7 @@ func TestLateCompletionsAreDiscarded(t *testing.T) {
 			t.Errorf("%s changed a FAILED machine", name)
 		}
 	}
-	if _, ok := Finish(rec, "create-0", "p", epoch); ok {
+	if _, ok := Finish(rec, "create-0", epoch); ok {
 		t.Error("another operation's id finished this one")
 	}
 }
@@ -405,7 +405,7 @@ func TestVacate(t *testing.T) {
 	}
 	rec := record(Idle)
 	got, ok := Vacate(rec, "internal-1", epoch, time.Hour)
-	if !ok || got.State != Deleting || got.Op == nil || got.Op.Kind != Delete || got.Op.Ref != rec.Host.Ref || !got.Op.Deadline.Equal(epoch.Add(time.Hour)) {
+	if !ok || got.State != Deleting || got.Op == nil || got.Op.Kind != Delete || got.Op.Ref != rec.Host || !got.Op.Deadline.Equal(epoch.Add(time.Hour)) {
 		t.Fatalf("got %+v", got)
 	}
 	// The Delete that a shard sends meanwhile is that one.
@@ -413,8 +413,8 @@ func TestVacate(t *testing.T) {
 	if d.Outcome != Replayed || d.OperationID != "internal-1" {
 		t.Errorf("a shard's Delete: %+v", d)
 	}
-	free, ok := Finish(got, "internal-1", "p", epoch)
-	if !ok || free.State != Speculative || free.Host != (Host{}) {
+	free, ok := Finish(got, "internal-1", epoch)
+	if !ok || free.State != Speculative || free.Host != "" {
 		t.Errorf("at the end: %+v", free)
 	}
 }

@@ -23,7 +23,7 @@ func (r Record) serverRef() string {
 	if r.Op != nil && r.Op.Kind == Create {
 		return r.Op.Ref
 	}
-	return r.Host.Ref
+	return r.Host
 }
 
 // LockHost is the mutation that ties the machine's token to a host, unless it is

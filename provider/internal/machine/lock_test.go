@@ -32,7 +32,7 @@ func TestHostLock(t *testing.T) {
 	want("first host", creating, "h1")
 	want("second host", lock(creating, "h2"), "h1")
 
-	idle, ok := Finish(creating, "op", "p", time.Now())
+	idle, ok := Finish(creating, "op", time.Now())
 	if !ok {
 		t.Fatal("not finished")
 	}
@@ -51,7 +51,7 @@ func TestHostLock(t *testing.T) {
 	}
 
 	// The slot's next life has another server.
-	idle.Host.Ref = "z/2"
+	idle.Host = "z/2"
 	want("another server", idle, "")
 	want("its first host", lock(idle, "h3"), "h3")
 	again := start(Record{ID: "m", State: Speculative, Lock: &HostLock{Ref: "z/1", Host: "h1"}}, Request{Kind: Create, OperationID: "op2"}, time.Now())

@@ -130,12 +130,6 @@ type Offer struct {
 	Options string
 }
 
-// Host names a real host at its cloud.
-type Host struct {
-	Provider string // the provider's own name
-	Ref      string // the cloud's zone and id
-}
-
 // Operation is one transition under way: all that is needed to continue it
 // after a restart.
 type Operation struct {
@@ -193,8 +187,8 @@ type Record struct {
 	Slot  string // the quota slot it fills; a successor of a failed machine has the slot and another id
 	Offer *Offer
 
-	// State and the two after it share a word: a record fits 288 bytes, which is
-	// a size that the allocator has.
+	// State and the two after it share a word: a record fits 256 bytes, which is
+	// a size that the allocator has, see TestSize.
 	State State
 	// Retired says that no offering has this slot any more: the record goes when
 	// its host does.
@@ -204,7 +198,7 @@ type Record struct {
 
 	Since time.Time // when State was entered
 
-	Host      Host // empty until IDLE
+	Host      string // the cloud's zone and id of the server; "" until IDLE
 	Cluster   string
 	Metadata  map[string]string
 	LastError string // set when, and only when, State is Failed

@@ -17,7 +17,7 @@ func Rewind(cur Record, now time.Time, hold time.Duration) (Record, bool) {
 	switch least := now.Add(hold); {
 	case cur.State.Transitional():
 		next.State, next.Since = Speculative, now
-		next.Host, next.Cluster, next.Metadata = Host{}, "", nil
+		next.Host, next.Cluster, next.Metadata = "", "", nil
 		next.History, next.Op = History{}, nil
 		return next, true
 	case cur.Leftover != nil && cur.Leftover.After.Before(least):

@@ -11,7 +11,7 @@ func TestRewind(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	marks := Marks{}.With("s", Mark{1, 2})
 	rest := Record{
-		ID: "m", Slot: "m", State: Configured, Host: Host{"p", "r"}, Cluster: "c", Metadata: map[string]string{"k": "v"},
+		ID: "m", Slot: "m", State: Configured, Host: "r", Cluster: "c", Metadata: map[string]string{"k": "v"},
 		Marks: marks, History: History{Create: "1", Configure: "2"}, Revision: 4,
 	}
 	under := func(s State, k Kind) Record {

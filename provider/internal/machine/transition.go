@@ -58,7 +58,7 @@ func Advance(cur Record, operationID string, p Progress) (Record, bool) {
 // Finish ends an operation well: the machine enters the state where the
 // operation leads and the operation's inputs are erased. It reports false, and
 // changes nothing, when the operation is no longer the machine's.
-func Finish(cur Record, operationID, provider string, now time.Time) (Record, bool) {
+func Finish(cur Record, operationID string, now time.Time) (Record, bool) {
 	if !owns(cur, operationID) {
 		return cur, false
 	}
@@ -68,12 +68,12 @@ func Finish(cur Record, operationID, provider string, now time.Time) (Record, bo
 	next.State, next.Since = edge(op.Kind).to, now
 	switch op.Kind {
 	case Create:
-		next.Host = Host{Provider: provider, Ref: op.Ref}
+		next.Host = op.Ref
 	case Configure:
 	case Drain:
 		next.Cluster, next.Metadata = "", nil
 	case Delete:
-		next.Host = Host{}
+		next.Host = ""
 		// The id of the Delete stays: a retry of it is a replay until the next
 		// Create.
 		next.History = History{Delete: op.ID}
@@ -130,7 +130,7 @@ func Break(cur Record, reason string, now time.Time, keep time.Duration) (Record
 	}
 	next := cur.Clone()
 	next.State, next.Since, next.LastError = Failed, now, reason
-	next.Leftover = &Leftover{OperationID: next.History.Create, Ref: next.Host.Ref, After: now}
+	next.Leftover = &Leftover{OperationID: next.History.Create, Ref: next.Host, After: now}
 	if next.Cluster != "" {
 		next.Leftover.After = now.Add(keep)
 	}

@@ -17,7 +17,7 @@ type record struct {
 	Since     *time.Time        `json:"since,omitempty"`
 	Revision  uint64            `json:"revision,omitempty"`
 	Offer     *offer            `json:"offer,omitempty"`
-	Host      *host             `json:"host,omitempty"`
+	Host      string            `json:"host,omitempty"`
 	Cluster   string            `json:"cluster,omitempty"`
 	Metadata  map[string]string `json:"shard_metadata,omitempty"`
 	LastError string            `json:"last_error,omitempty"`
@@ -55,11 +55,6 @@ type offer struct {
 	Options      string            `json:"options,omitempty"`
 }
 
-type host struct {
-	Provider string `json:"provider"`
-	Ref      string `json:"ref"`
-}
-
 type operation struct {
 	ID        string            `json:"id"`
 	Kind      string            `json:"kind"`
@@ -92,8 +87,8 @@ func newRecord(m machine.Record) record {
 	if o := m.Offer; o != nil {
 		r.Offer = &offer{o.InstanceType, o.Zone, capacityName(pb.CapacityType(o.Capacity)), o.PricePerHour, o.Interruption, o.Resources, o.Labels, o.Allocatable, o.Options}
 	}
-	if m.Host != (machine.Host{}) {
-		r.Host = &host{m.Host.Provider, m.Host.Ref}
+	if m.Host != "" {
+		r.Host = m.Host
 	}
 	for _, k := range machine.Kinds() {
 		if id := m.History.Of(k); id != "" {

@@ -14,7 +14,6 @@ func TestRecordIsWhole(t *testing.T) {
 	for _, pair := range []struct{ stored, shown reflect.Type }{
 		{reflect.TypeFor[machine.Record](), reflect.TypeFor[record]()},
 		{reflect.TypeFor[machine.Offer](), reflect.TypeFor[offer]()},
-		{reflect.TypeFor[machine.Host](), reflect.TypeFor[host]()},
 		{reflect.TypeFor[machine.Mark](), reflect.TypeFor[mark]()},
 		{reflect.TypeFor[machine.Operation](), reflect.TypeFor[operation]()},
 		{reflect.TypeFor[machine.Leftover](), reflect.TypeFor[leftover]()},

@@ -35,9 +35,12 @@ const (
 // Framer encodes records as elements of MachineList.machines, tag and length
 // included, so that a list is the concatenation of its machines' frames and is
 // never encoded again. What an offer contributes is encoded once for all of its
-// machines: it is most of a frame, and maps are slow to encode. The zero value
-// is ready; it may be used by many goroutines.
+// machines: it is most of a frame, and maps are slow to encode. It may be
+// used by many goroutines.
 type Framer struct {
+	// Provider is the name in every HostRef.provider.
+	Provider string
+
 	mu     sync.RWMutex
 	offers map[*machine.Offer][]byte
 }
@@ -51,8 +54,9 @@ func (f *Framer) Frame(rec *machine.Record) []byte {
 	offer := f.offer(rec.Offer)
 	size := len(offer) + sizeText(machineID, rec.ID) + sizeText(machineLastError, rec.LastError) + sizeText(machineCluster, rec.Cluster) +
 		protowire.SizeTag(machineState) + protowire.SizeVarint(uint64(rec.State))
-	host := sizeText(hostProvider, rec.Host.Provider) + sizeText(hostRef, rec.Host.Ref)
-	if host > 0 {
+	host := 0
+	if rec.Host != "" {
+		host = sizeText(hostProvider, f.Provider) + sizeText(hostRef, rec.Host)
 		size += protowire.SizeTag(machineHost) + protowire.SizeBytes(host)
 	}
 	stage := stageOf(rec)
@@ -70,8 +74,8 @@ func (f *Framer) Frame(rec *machine.Record) []byte {
 	b = protowire.AppendVarint(b, uint64(rec.State))
 	if host > 0 {
 		b = appendHead(b, machineHost, host)
-		b = appendText(b, hostProvider, rec.Host.Provider)
-		b = appendText(b, hostRef, rec.Host.Ref)
+		b = appendText(b, hostProvider, f.Provider)
+		b = appendText(b, hostRef, rec.Host)
 	}
 	b = append(b, offer...)
 	if stage != "" {
@@ -172,7 +176,7 @@ func sizeEntry(k, v string) int {
 
 // toProto shows a record as the wire does. Marks, operations and what is left
 // to clean up are ours alone.
-func toProto(rec *machine.Record) *pb.Machine {
+func toProto(rec *machine.Record, provider string) *pb.Machine {
 	m := &pb.Machine{
 		Id:            rec.ID,
 		State:         pb.MachineState(rec.State),
@@ -180,8 +184,8 @@ func toProto(rec *machine.Record) *pb.Machine {
 		Cluster:       rec.Cluster,
 		ShardMetadata: rec.Metadata,
 	}
-	if rec.Host != (machine.Host{}) {
-		m.Host = &pb.HostRef{Provider: rec.Host.Provider, Ref: rec.Host.Ref}
+	if rec.Host != "" {
+		m.Host = &pb.HostRef{Provider: provider, Ref: rec.Host}
 	}
 	if rec.Offer != nil {
 		setOffer(m, rec.Offer)

@@ -59,7 +59,7 @@ func serveFlow(t *testing.T, limits Limits) (addr string, flow *Flow, life *flow
 	}
 	flow, life = NewFlow(limits), &flowLife{}
 	srv := grpc.NewServer(append(flow.Options(), grpc.ForceServerCodecV2(Codec()))...)
-	New(life, newFlowReads()).Register(srv)
+	New(life, newFlowReads(), "p").Register(srv)
 	reflection.Register(srv)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()

@@ -95,9 +95,9 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method byte, body []byte) {
 		p := &pool{recs: map[string]machine.Record{
 			"m0": {ID: "m0", State: machine.Speculative, Offer: offer},
-			"m1": {ID: "m1", State: machine.Idle, Offer: offer, Host: machine.Host{Provider: "p", Ref: "r"}},
+			"m1": {ID: "m1", State: machine.Idle, Offer: offer, Host: "r"},
 		}}
-		srv := New(p, p)
+		srv := New(p, p, "p")
 		srv.Register(&reg)
 		methods := slices.SortedFunc(slices.Values(reg.desc.Methods), func(a, b grpc.MethodDesc) int { return cmp.Compare(a.MethodName, b.MethodName) })
 		m := methods[int(method)%len(methods)]

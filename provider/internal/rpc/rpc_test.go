@@ -27,14 +27,14 @@ import (
 	"bigfleet-providers/provider/internal/machine"
 )
 
-var framer Framer
+var framer = Framer{Provider: "p"}
 
 func records(n int) []machine.Record {
 	recs := make([]machine.Record, n)
 	for i := range recs {
 		recs[i] = machine.Record{ // records of every shape: bare, bound, failed
 			ID: fmt.Sprint("m", i), State: machine.Configured, Cluster: "c", LastError: "",
-			Host:     machine.Host{Provider: "p", Ref: fmt.Sprint("z/", i)},
+			Host:     fmt.Sprint("z/", i),
 			Metadata: map[string]string{"nul": "a\x00b", "": "", "control": "\x01\x7f"},
 			Offer: &machine.Offer{
 				InstanceType: "DEV1-S", Zone: "z", Capacity: machine.OnDemand, PricePerHour: 0.01,
@@ -45,11 +45,9 @@ func records(n int) []machine.Record {
 	for i := range recs {
 		switch i % 4 {
 		case 1:
-			recs[i].Host, recs[i].Cluster, recs[i].Metadata = machine.Host{}, "", nil
+			recs[i].Host, recs[i].Cluster, recs[i].Metadata = "", "", nil
 		case 2:
 			recs[i].Offer, recs[i].LastError = nil, "Create failed"
-		case 3:
-			recs[i].Host.Provider = ""
 		}
 	}
 	return recs
@@ -106,7 +104,7 @@ func dial(t *testing.T, f *fixed) pb.CapacityProviderClient {
 	log := slog.New(slog.DiscardHandler)
 	srv := grpc.NewServer(grpc.ForceServerCodecV2(Codec()), grpc.ChainUnaryInterceptor(
 		Measure(log, func(string, codes.Code, time.Duration) {}), Recover(log, func() {}), Authorise(false, func(string, error) {})))
-	New(f, f).Register(srv)
+	New(f, f, "p").Register(srv)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ln) }()
 	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -133,7 +131,7 @@ func TestReadsAreTheRecords(t *testing.T) {
 		client := dial(t, f)
 		want := &pb.MachineList{Revision: []byte("after r")}
 		for _, rec := range f.recs {
-			want.Machines = append(want.Machines, toProto(&rec))
+			want.Machines = append(want.Machines, toProto(&rec, framer.Provider))
 		}
 		got, err := client.List(t.Context(), &pb.ListFilter{SinceRevision: []byte("r")})
 		if err != nil {
@@ -149,7 +147,7 @@ func TestReadsAreTheRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(toProto(&f.recs[0]), one, protocmp.Transform()); diff != "" {
+		if diff := cmp.Diff(toProto(&f.recs[0], framer.Provider), one, protocmp.Transform()); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -205,7 +203,7 @@ func TestCallsReachTheLifecycle(t *testing.T) {
 		if diff := cmp.Diff(tc.want, f.got); diff != "" || string(f.blob) != tc.blob {
 			t.Errorf("blob %q, request:\n%s", f.blob, diff)
 		}
-		if ack.GetOperationId() != "op" || !proto.Equal(ack.GetMachine(), toProto(&f.recs[0])) {
+		if ack.GetOperationId() != "op" || !proto.Equal(ack.GetMachine(), toProto(&f.recs[0], framer.Provider)) {
 			t.Errorf("ack %v", ack)
 		}
 	}
@@ -246,7 +244,7 @@ func TestPanicIsOneCall(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	caught := 0
 	_, err := Recover(log, func() { caught++ })(t.Context(), nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) {
-		return New(panics{}, nil).Create(ctx, &pb.CreateRequest{MachineId: "m"})
+		return New(panics{}, nil, "p").Create(ctx, &pb.CreateRequest{MachineId: "m"})
 	})
 	if status.Code(err) != codes.Internal || caught != 1 {
 		t.Errorf("got %v, counted %d", err, caught)

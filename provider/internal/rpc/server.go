@@ -32,13 +32,17 @@ type Reader interface {
 // Server implements the CapacityProvider service.
 type Server struct {
 	pb.UnimplementedCapacityProviderServer
-	life  Lifecycle
-	reads Reader
+	life     Lifecycle
+	reads    Reader
+	provider string
 }
 
-// New makes a server. Add it to a gRPC server with Register; the gRPC server
+// New makes a server of the provider of that name, which is the one in
+// HostRef.provider. Add it to a gRPC server with Register; the gRPC server
 // must use Codec.
-func New(life Lifecycle, reads Reader) *Server { return &Server{life: life, reads: reads} }
+func New(life Lifecycle, reads Reader, provider string) *Server {
+	return &Server{life: life, reads: reads, provider: provider}
+}
 
 // Register adds the service to r. Get and List bypass the generated handlers,
 // since those can only return decoded messages.
@@ -121,7 +125,7 @@ func (s *Server) start(ctx context.Context, q machine.Request, blob []byte) (*pb
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return &pb.TransitionAck{OperationId: id, Machine: toProto(&rec)}, nil
+	return &pb.TransitionAck{OperationId: id, Machine: toProto(&rec, s.provider)}, nil
 }
 
 func (s *Server) get(_ context.Context, in *pb.MachineRef) (*encoded, error) {

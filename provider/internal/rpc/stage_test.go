@@ -32,7 +32,7 @@ func TestStage(t *testing.T) {
 			if err := proto.Unmarshal(unframe(framer.Frame(&tt.rec)), &framed); err != nil {
 				t.Fatal(err)
 			}
-			plain := toProto(&tt.rec)
+			plain := toProto(&tt.rec, "p")
 			if !proto.Equal(plain, &framed) {
 				t.Errorf("List shows %v, an ack %v", &framed, plain)
 			}

@@ -174,7 +174,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("a cursor from before the restore gets %d machines of 2", got)
 	}
 	m, _, _ := s.Get("m")
-	if m.State != machine.Speculative || m.Op != nil || m.Host != (machine.Host{}) || m.Cluster != "" || m.Metadata != nil {
+	if m.State != machine.Speculative || m.Op != nil || m.Host != "" || m.Cluster != "" || m.Metadata != nil {
 		t.Errorf("a machine with an operation under way: %+v", m)
 	}
 	if d := cmp.Diff(v1Records()[0].Marks, m.Marks); d != "" {

@@ -33,7 +33,7 @@ func benchStore(b *testing.B, path string, n int) *Store {
 		if _, err := s.DoMany(b.Context(), ids, func(cur []machine.Record) ([]Next, error) {
 			next := make([]Next, len(cur))
 			for k := range cur {
-				next[k] = Next{machine.Record{State: machine.Idle, Since: time.Now(), Offer: offer, Host: machine.Host{Provider: "scaleway", Ref: cur[k].ID}}, machine.Visible}
+				next[k] = Next{machine.Record{State: machine.Idle, Since: time.Now(), Offer: offer, Host: cur[k].ID}, machine.Visible}
 			}
 			return next, nil
 		}); err != nil {

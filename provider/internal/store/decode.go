@@ -56,7 +56,7 @@ func (d *decoder) record(id string, value []byte) (*machine.Record, error) {
 		Offer:     offer,
 		State:     state,
 		Since:     fromNano(p.Since),
-		Host:      machine.Host{Provider: p.Host.GetProvider(), Ref: p.Host.GetRef()},
+		Host:      p.Host.GetRef(),
 		Cluster:   p.Cluster,
 		Metadata:  fromBytes(p.Metadata),
 		LastError: string(p.LastError),

@@ -155,11 +155,11 @@ func toMarks(marks machine.Marks) []*statev1.ShardMark {
 	return out
 }
 
-func toHost(h machine.Host) *statev1.Host {
-	if h == (machine.Host{}) {
+func toHost(ref string) *statev1.Host {
+	if ref == "" {
 		return nil
 	}
-	return &statev1.Host{Provider: h.Provider, Ref: h.Ref}
+	return &statev1.Host{Ref: ref}
 }
 
 func toLock(l *machine.HostLock) *statev1.HostLock {

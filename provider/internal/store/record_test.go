@@ -26,7 +26,7 @@ func fullRecord() machine.Record {
 		},
 		State:     machine.Configuring,
 		Since:     at,
-		Host:      machine.Host{Provider: "p", Ref: "r"},
+		Host:      "r",
 		Cluster:   "c",
 		Metadata:  map[string]string{"nul": "a\x00b", "empty": "", "": "no key"},
 		LastError: "not \xfe UTF-8",

@@ -42,7 +42,7 @@ func v1Records() []machine.Record {
 			InstanceType: "type", Zone: "zone", Capacity: machine.Spot, PricePerHour: 1.25, Interruption: 0.5,
 			Resources: map[string]string{"cpu": "1"}, Labels: map[string]string{"l": ""}, Allocatable: map[string]string{"memory": "1Gi"},
 		},
-		State: machine.Configuring, Since: at, Host: machine.Host{Provider: "p", Ref: "r"}, Cluster: "c",
+		State: machine.Configuring, Since: at, Host: "r", Cluster: "c",
 		Metadata:  map[string]string{"nul": "a\x00b", "empty": "", "": "no key"},
 		LastError: "not \xfe UTF-8",
 		Marks:     machine.Marks{}.With("s", machine.Mark{Epoch: 1<<63 - 1, Sequence: 1<<63 - 1}).With("", machine.Mark{Epoch: 1}),

@@ -1,0 +1,63 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"bigfleet-providers/provider/internal/machine"
+)
+
+// TestLane holds a lane to a sorted list: the oldest that waits is driven next,
+// no more at a time than the limit, and the oldest of all is known.
+func TestLane(t *testing.T) {
+	epoch := time.Unix(1_800_000_000, 0)
+	rapid.Check(t, func(t *rapid.T) {
+		e := &Engine{lanes: lanes(rapid.IntRange(1, 4).Draw(t, "limit"))}
+		l := e.lanes[machine.Create]
+		var all, driven []*flight
+		byAge := func(a, b *flight) int { return a.started.Compare(b.started) }
+		for i := range rapid.IntRange(1, 200).Draw(t, "events") {
+			switch rapid.SampledFrom([]string{"enter", "next", "leave"}).Draw(t, "event") {
+			case "enter":
+				f := &flight{operation: fmt.Sprint("op-", i), started: epoch.Add(time.Duration(i+rapid.IntRange(0, 9).Draw(t, "late")) * time.Second)}
+				l.enter(f)
+				all = append(all, f)
+				slices.SortStableFunc(all, byAge)
+			case "next":
+				var want *flight
+				if waiting := slices.IndexFunc(all, func(f *flight) bool { return !slices.Contains(driven, f) }); waiting >= 0 && len(driven) < l.limit {
+					want = all[waiting]
+					driven = append(driven, want)
+				}
+				if got := l.next(); got != want {
+					t.Fatalf("driven next is %+v, want %+v", got, want)
+				}
+			case "leave":
+				if len(driven) == 0 {
+					break
+				}
+				f := rapid.SampledFrom(driven).Draw(t, "which")
+				l.leave(f)
+				is := func(other *flight) bool { return other == f }
+				all, driven = slices.DeleteFunc(all, is), slices.DeleteFunc(driven, is)
+			}
+			var want time.Time
+			if len(all) > 0 {
+				want = all[0].started
+			}
+			if n, oldest := e.InFlight(machine.Create); n != len(all) || !oldest.Equal(want) {
+				t.Fatalf("%d in flight, the oldest of %v; want %d, %v", n, oldest, len(all), want)
+			}
+			if d, w := e.Backlog(machine.Create); d != len(driven) || w != len(all)-len(driven) {
+				t.Fatalf("%d driven and %d waiting, want %d and %d", d, w, len(driven), len(all)-len(driven))
+			}
+		}
+		if n, oldest := e.InFlight(machine.Drain); n != 0 || !oldest.IsZero() {
+			t.Fatalf("of another kind: %d, %v", n, oldest)
+		}
+	})
+}
