@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,43 +108,50 @@ type flowConn struct {
 
 // flowCall is one call, until its request is there.
 type flowCall struct {
-	cancel  context.CancelFunc
-	mu      sync.Mutex
-	ended   bool
-	release func() // gives the request's place back; nil when it has none
+	flow       *Flow
+	reflection bool
+	cancel     context.CancelFunc
+
+	mu    sync.Mutex
+	ended bool
+	conn  *flowConn // where the request has a place; nil when it has none
+	timer *time.Timer
+	lease *lease // of a list; nil for a small answer
 }
 
 // tap is called with the headers of a call, and must not wait.
 func (f *Flow) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	counts := []*atomic.Int64{&f.calls}
-	limits := []int{f.limits.Calls}
-	if info.FullMethodName == reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName ||
-		info.FullMethodName == reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName {
-		counts, limits = append(counts, &f.reflections), append(limits, f.limits.Reflections)
-	}
-	leave := func() {
-		for _, n := range counts {
-			n.Add(-1)
-		}
-	}
-	full := 0
-	for i, n := range counts {
-		if n.Add(1) > int64(limits[i]) {
-			full = limits[i]
-		}
-	}
-	if full > 0 {
-		leave()
+	c := &flowCall{flow: f, reflection: info.FullMethodName == reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName ||
+		info.FullMethodName == reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName}
+	if full := c.count(); full > 0 {
 		return ctx, status.Errorf(codes.ResourceExhausted, "more than %d calls at once; try again after a pause", full)
 	}
-	ctx, cancel := context.WithCancel(ctx) //nolint:gosec // its parent ends with the call
-	c := &flowCall{cancel: cancel}
+	ctx, c.cancel = context.WithCancel(ctx) //nolint:gosec // its parent ends with the call
 	// The context ends with the call, also with one that no handler was found for.
-	context.AfterFunc(ctx, func() {
-		leave()
-		c.end()
-	})
+	context.AfterFunc(ctx, c.end)
 	return context.WithValue(ctx, flowCallKey{}, c), nil
+}
+
+// count counts the call among those that there are; if they are too many it is
+// not counted, and the limit is returned.
+func (c *flowCall) count() (full int) {
+	if c.flow.calls.Add(1) > int64(c.flow.limits.Calls) {
+		full = c.flow.limits.Calls
+	}
+	if c.reflection && c.flow.reflections.Add(1) > int64(c.flow.limits.Reflections) {
+		full = c.flow.limits.Reflections
+	}
+	if full > 0 {
+		c.discount()
+	}
+	return full
+}
+
+func (c *flowCall) discount() {
+	c.flow.calls.Add(-1)
+	if c.reflection {
+		c.flow.reflections.Add(-1)
+	}
 }
 
 // TagRPC implements stats.Handler: it returns when the call's request may be
@@ -161,52 +170,67 @@ func (f *Flow) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 		conn.requests.Release(1)
 		return ctx
 	}
-	timer := time.AfterFunc(f.limits.Arrival, c.cancel)
-	c.begin(func() {
-		timer.Stop()
-		f.requests.Release(1)
-		conn.requests.Release(1)
-	})
+	c.begin(conn)
 	return ctx
 }
 
-func (c *flowCall) begin(release func()) {
+// begin gives the call a place, which it keeps for so long at most.
+func (c *flowCall) begin(conn *flowConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.conn, c.timer = conn, time.AfterFunc(c.flow.limits.Arrival, c.cancel)
 	if c.ended {
-		release()
+		c.release()
+	}
+}
+
+// release is called with c.mu held.
+func (c *flowCall) release() {
+	if c.conn == nil {
 		return
 	}
-	c.release = release
+	c.timer.Stop()
+	c.flow.requests.Release(1)
+	c.conn.requests.Release(1)
+	c.conn = nil
 }
 
 func (c *flowCall) arrived() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.release != nil {
-		c.release()
-		c.release = nil
-	}
+	c.release()
 }
 
 func (c *flowCall) end() {
-	c.arrived()
+	c.discount()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
-	if c.release != nil { // begun in between
-		c.release()
-		c.release = nil
-	}
+	c.release()
 }
 
 // HandleRPC implements stats.Handler.
 func (f *Flow) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if _, ok := s.(*stats.InPayload); !ok {
+	c, ok := ctx.Value(flowCallKey{}).(*flowCall)
+	if !ok {
 		return
 	}
-	if c, ok := ctx.Value(flowCallKey{}).(*flowCall); ok {
+	switch s.(type) {
+	case *stats.InPayload:
 		c.arrived()
+	case *stats.OutPayload:
+		c.sent(ctx)
+	}
+}
+
+// sent is called once the transport has the answer. When its caller had gone by
+// then, the transport drops it, and does not always say so.
+func (c *flowCall) sent(ctx context.Context) {
+	c.mu.Lock()
+	l := c.lease
+	c.mu.Unlock()
+	if l != nil && errors.Is(ctx.Err(), context.Canceled) { // a deadline that passed does not stop an answer
+		l.release()
 	}
 }
 
@@ -236,7 +260,9 @@ func (f *Flow) HandleConn(ctx context.Context, s stats.ConnStats) {
 
 // lease is an answer's part of what may wait to be read. It is the pool of the
 // answer's last buffer, which is put back when the whole answer was sent or
-// given up.
+// given up. An answer that reaches the transport behind the end of its call is
+// forgotten there and not put back (grpc 1.85, loopyWriter.preprocessData): that
+// ends with the call that was cancelled, or with the buffer's memory.
 type lease struct {
 	conn        *flowConn
 	each, total int64
@@ -248,7 +274,8 @@ type lease struct {
 // that each call has anyway.
 func reserve(ctx context.Context, size int) (l *lease, waited bool, err error) {
 	conn, _ := ctx.Value(flowConnKey{}).(*flowConn)
-	if conn == nil || size <= windowBytes {
+	call, _ := ctx.Value(flowCallKey{}).(*flowCall)
+	if conn == nil || call == nil || size <= windowBytes {
 		return nil, false, nil
 	}
 	// Compressed it would be another buffer, of which nobody knows when it is sent.
@@ -274,6 +301,9 @@ func reserve(ctx context.Context, size int) (l *lease, waited bool, err error) {
 	if !conn.add(l) {
 		return nil, waited, status.Error(codes.Canceled, "the connection ended")
 	}
+	call.mu.Lock()
+	call.lease = l
+	call.mu.Unlock()
 	return l, waited, nil
 }
 
@@ -312,8 +342,10 @@ const leaseBufferBytes = 4 << 10
 
 // last returns the answer's last buffer.
 func (l *lease) last(tail []byte) mem.Buffer {
-	b := append(make([]byte, 0, max(leaseBufferBytes, len(tail))), tail...)
-	return mem.NewBuffer(&b, l)
+	b := new([]byte)
+	*b = append(make([]byte, 0, max(leaseBufferBytes, len(tail))), tail...)
+	runtime.AddCleanup(b, func(l *lease) { l.release() }, l)
+	return mem.NewBuffer(b, l)
 }
 
 // Get implements mem.BufferPool; nothing is taken from it.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -242,12 +243,36 @@ func TestUnreadListsAreBounded(t *testing.T) {
 	first.Close()
 	second.Close()
 	listing(codes.OK)
-	// Read ones leave nothing behind, whatever became of their callers.
-	for range 20 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		_, _ = third.List(ctx, &pb.ListFilter{}) // over or not
-		cancel()
-		listing(codes.OK)
+}
+
+// TestCancelledListsLeaveNothing: wherever a call was when its caller went, what
+// its list held is free again.
+func TestCancelledListsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	const all = 8 * flowListBytes
+	addr, flow, _ := serveFlow(t, Limits{AnswersEach: all, Answers: all})
+	client := dialFlow(t, addr)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 150 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%50)*100*time.Microsecond)
+				if i%2 == 0 {
+					var hang context.CancelFunc
+					ctx, hang = context.WithCancel(t.Context())
+					time.AfterFunc(time.Duration(i%50)*100*time.Microsecond, hang)
+				}
+				_, _ = client.List(ctx, &pb.ListFilter{}) // over or not
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	for deadline := time.Now().Add(30 * time.Second); !flow.answers.TryAcquire(all); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("what cancelled lists held is held for ever")
+		}
+		runtime.GC()
 	}
 }
 
