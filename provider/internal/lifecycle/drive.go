@@ -248,7 +248,9 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) error {
 			return err
 		}
 		defer leave()
-		e.yield(ctx)
+		if t.op.Kind != machine.Configure { // an agent waits for it
+			e.yield(ctx)
+		}
 	}
 	return e.guarded(t.rec.ID, s.name, func() error { return s.run(ctx, t) })
 }
