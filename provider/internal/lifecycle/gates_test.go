@@ -3,7 +3,6 @@ package lifecycle_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,35 +43,5 @@ func TestTeardownsPassCreates(t *testing.T) {
 		if s := r.record("m1").State; s != machine.Speculative {
 			t.Errorf("the Delete is still waiting: %s", s)
 		}
-	})
-}
-
-// broken is a cloud whose inventory panics the first times.
-type broken struct {
-	*scriptedCloud
-	panics atomic.Int32 // how many are to come
-}
-
-func (c *broken) List(ctx context.Context) ([]cloud.Instance, error) {
-	if c.panics.Add(-1) >= 0 {
-		panic("a bug")
-	}
-	return c.scriptedCloud.List(ctx)
-}
-
-func TestPanicInReconcile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c *broken
-		r := newRig(t, func(o *lifecycle.Options) {
-			c = &broken{scriptedCloud: o.Cloud.(*scriptedCloud)}
-			c.panics.Store(2)
-			o.Cloud = c
-		})
-		time.Sleep(5 * time.Minute)
-		r.saw.look(func() {
-			if r.saw.failed != 2 || r.saw.passes < 2 {
-				t.Errorf("%d failed passes, %d complete ones after them", r.saw.failed, r.saw.passes)
-			}
-		})
 	})
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/lifecycle"
+	"bigfleet-providers/provider/internal/machine"
 )
 
 // priorities is a cloud that notes how urgent its calls are.
@@ -51,4 +55,27 @@ func (p *priorities) check(t *testing.T, want map[string]cloud.Priority) {
 			t.Errorf("%s was called (%v) with priority %s, want %s", what, called, got, priority)
 		}
 	}
+}
+
+// Calls carry the urgency of what they are for.
+func TestCallsCarryTheirPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var watch *priorities
+		r := newRig(t, func(o *lifecycle.Options) {
+			watch = &priorities{Cloud: o.Cloud, Deleter: o.Deleter, seen: map[string]cloud.Priority{}}
+			o.Cloud, o.Deleter = watch, watch
+		})
+		synctest.Wait()
+		r.must(machine.Create)
+		r.settle(machine.Idle)
+		r.must(machine.Delete)
+		r.settle(machine.Speculative)
+		r.cloud.script("boot", cloud.ErrInvalid)
+		r.must(machine.Create)
+		r.settle(machine.Failed)
+		time.Sleep(time.Minute)
+		watch.check(t, map[string]cloud.Priority{
+			"order": cloud.Work, "boot": cloud.Work, "terminate": cloud.Teardown, "discard": cloud.Teardown, "list": cloud.Background,
+		})
+	})
 }

@@ -14,58 +14,6 @@ import (
 	"bigfleet-providers/provider/internal/machine"
 )
 
-// fleet is a rig with n slots, m1 to mn, on records and servers that change
-// makes; the engine starts on them as after a restart.
-func fleet(t *testing.T, n int, options func(*lifecycle.Options), change func(r *rig)) *rig {
-	t.Helper()
-	r := newRig(t, options)
-	r.stop()
-	for i := range n {
-		r.slots[fmt.Sprint("m", i+1)] = offer
-	}
-	if err := r.engine.Seed(t.Context(), r.slots); err != nil {
-		t.Fatal(err)
-	}
-	change(r)
-	r.start()
-	return r
-}
-
-// host gives a machine a server, as its record knows.
-func (r *rig) host(n int, state machine.State, cluster string) {
-	r.t.Helper()
-	id, ref, op := fmt.Sprint("m", n), fmt.Sprint("z/h", n), fmt.Sprint("create-", n)
-	_, err := r.store.Do(context.Background(), id, func(cur machine.Record) (machine.Record, machine.Change, error) {
-		next := cur.Clone()
-		next.State, next.Cluster, next.Since = state, cluster, time.Now()
-		next.Host, next.History = ref, machine.History{Create: op}
-		return next, machine.Visible, nil
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.server(ref, id, op, cluster)
-}
-
-// server makes a server at the cloud.
-func (r *rig) server(ref, id, op, cluster string) {
-	r.cloud.edit(func() {
-		r.cloud.instances[ref] = cloud.Instance{
-			Ref: ref, MachineID: id, OperationID: op, Cluster: cluster, Type: "DEV1-S", Zone: "z",
-			Power: cloud.PowerRunning, PowerWord: "running", Created: time.Now().Add(-24 * time.Hour),
-		}
-	})
-}
-
-// count of machines in a state, of the first n.
-func (r *rig) states(n int) map[machine.State]int {
-	states := map[machine.State]int{}
-	for i := range n {
-		states[r.record(fmt.Sprint("m", i+1)).State]++
-	}
-	return states
-}
-
 // A state that knows too little must not lead to a deletion: not a new one, not
 // an old copy.
 func TestLostOrOldStateDeletesNothing(t *testing.T) {
@@ -108,86 +56,6 @@ func TestLostOrOldStateDeletesNothing(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Of two servers that carry one machine, always the same is kept. Where both are
-// bound, both stay: see TestBoundServerOfAnOlderState.
-func TestTwoServersOfOneMachine(t *testing.T) {
-	for name, tt := range map[string]struct {
-		change func(a, b *cloud.Instance) // z/a and z/b, alike but for the reference
-		want   string
-		left   int
-	}{
-		"alike":            {func(_, _ *cloud.Instance) {}, "z/a", 1},
-		"the older":        {func(a, b *cloud.Instance) { b.Created = a.Created.Add(-time.Minute) }, "z/b", 1},
-		"the bound":        {func(_, b *cloud.Instance) { b.Cluster = "c1" }, "z/b", 1},
-		"bound, not older": {func(a, b *cloud.Instance) { a.Created, b.Cluster = a.Created.Add(-time.Hour), "c1" }, "z/b", 1},
-		// Workloads may run on either.
-		"both bound": {func(a, b *cloud.Instance) { a.Cluster, b.Cluster, b.Created = "c1", "c1", a.Created.Add(-1) }, "z/b", 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := fleet(t, 1, func(o *lifecycle.Options) { o.Awaiting = true }, func(r *rig) {
-					r.server("z/a", "m1", "op", "")
-					r.server("z/b", "m1", "op", "")
-					r.cloud.edit(func() {
-						a, b := r.cloud.instances["z/a"], r.cloud.instances["z/b"]
-						tt.change(&a, &b)
-						r.cloud.instances["z/a"], r.cloud.instances["z/b"] = a, b
-					})
-				})
-				time.Sleep(time.Hour)
-				if rec := r.record("m1"); rec.Host != tt.want || r.cloud.size() != tt.left {
-					t.Errorf("%s was kept, %d servers are left; want %s and %d", rec.Host, r.cloud.size(), tt.want, tt.left)
-				}
-				r.saw.look(func() {
-					if r.saw.orphans["server removed"] != 2-tt.left || (r.saw.orphans["server held"] > 0) != (tt.left == 2) {
-						t.Errorf("counted %v", r.saw.orphans)
-					}
-				})
-			})
-		})
-	}
-}
-
-// A server that the list does not show yet is no lost host.
-func TestNewServerMissingFromTheList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
-		synctest.Wait()
-		hide := func(ref string, lag time.Duration) {
-			r.cloud.edit(func() { r.cloud.hidden[ref] = time.Now().Add(lag) })
-		}
-		hide("z/1", time.Hour)
-		r.must(machine.Create)
-		r.settle(machine.Idle)
-		for range 120 {
-			if err := r.engine.Reconcile(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			if s := r.record("m1").State; s != machine.Idle {
-				t.Fatalf("the machine is %s, but its server can be read", s)
-			}
-		}
-		if n := r.cloud.count("terminate"); n > 0 {
-			t.Errorf("%d teardowns", n)
-		}
-		// Listed once, it begins anew.
-		hide("z/1", 0)
-		if err := r.engine.Reconcile(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		r.cloud.edit(func() { delete(r.cloud.instances, "z/1") })
-		for range 2 {
-			if err := r.engine.Reconcile(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if s := r.record("m1").State; s != machine.Idle {
-			t.Errorf("%s after two inventories without it", s)
-		}
-	})
 }
 
 // An inventory that failed is no inventory, and one direct 404 against a list
@@ -289,84 +157,148 @@ func TestBadServersDoNotStopThePass(t *testing.T) {
 	})
 }
 
-// Servers that go away or are switched off behind our back.
-func TestHostsGoneOrOff(t *testing.T) {
-	for name, tt := range map[string]struct {
-		state   machine.State
-		cluster string
-		change  func(*rig)
-		want    machine.State
-		says    string
-	}{
-		"gone, CONFIGURED": {machine.Configured, "c1", func(r *rig) { delete(r.cloud.instances, "z/h1") }, machine.Failed, "is gone (missing)"},
-		"gone, IDLE":       {machine.Idle, "", func(r *rig) { delete(r.cloud.instances, "z/h1") }, machine.Speculative, ""},
-		"off, CONFIGURED":  {machine.Configured, "c1", powerOff, machine.Failed, "is powered off (missing)"},
-		"off, IDLE":        {machine.Idle, "", powerOff, machine.Idle, ""},
+func TestReconcile(t *testing.T) {
+	idle := func(t *testing.T) *rig {
+		r := newRig(t, nil)
+		synctest.Wait()
+		r.must(machine.Create)
+		r.settle(machine.Idle)
+		time.Sleep(2 * time.Minute)
+		return r
+	}
+	instance := func(ref, id string) cloud.Instance {
+		return cloud.Instance{Ref: ref, MachineID: id, OperationID: "old", Power: cloud.PowerRunning, Created: time.Now()}
+	}
+	t.Run("a lost host is believed after three inventories", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := idle(t)
+			r.cloud.edit(func() { delete(r.cloud.instances, "z/1") })
+			time.Sleep(130 * time.Second)
+			if s := r.record("m1").State; s != machine.Idle {
+				t.Fatalf("%s after two inventories", s)
+			}
+			time.Sleep(time.Minute)
+			if rec := r.record("m1"); rec.State != machine.Speculative || rec.Host != "" || r.cloud.count("terminate m1") != 1 {
+				t.Errorf("%+v after three, %d teardowns", rec, r.cloud.count("terminate"))
+			}
+		})
+	})
+	t.Run("a failed inventory concludes nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := idle(t)
+			r.cloud.edit(func() { r.cloud.listErr = errors.New("page 2: 503") })
+			before, _, _ := r.store.Get("m1")
+			time.Sleep(time.Hour)
+			if after, _, _ := r.store.Get("m1"); after.Revision != before.Revision {
+				t.Error("something changed")
+			}
+		})
+	})
+	t.Run("nothing changed moves nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := idle(t)
+			before, _, _ := r.store.Get("m1")
+			time.Sleep(time.Hour)
+			if after, _, _ := r.store.Get("m1"); after.Revision != before.Revision {
+				t.Error("a reconcile without news moved the revision")
+			}
+		})
+	})
+	t.Run("a duplicate is removed, the recorded host stays", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := idle(t)
+			r.cloud.edit(func() { r.cloud.instances["z/0"] = instance("z/0", "m1") })
+			time.Sleep(25 * time.Minute)
+			if r.cloud.size() != 2 {
+				t.Fatal("removed before the grace period was over")
+			}
+			time.Sleep(10 * time.Minute)
+			if _, err := r.cloud.Get(context.Background(), "z/1"); err != nil || r.cloud.size() != 1 {
+				t.Errorf("z/1: %v; %d left", err, r.cloud.size())
+			}
+		})
+	})
+	t.Run("too many strangers halt the removal", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := idle(t)
+			for _, ref := range []string{"z/a", "z/b", "z/c", "z/d"} {
+				r.cloud.edit(func() { r.cloud.instances[ref] = instance(ref, "m1") })
+			}
+			time.Sleep(3 * time.Hour)
+			if r.cloud.size() != 5 {
+				t.Errorf("%d left", r.cloud.size())
+			}
+		})
+	})
+	t.Run("a new state adopts what exists, and accepts nothing before", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(o *lifecycle.Options) { o.Awaiting = true })
+			r.stop()
+			r.cloud.edit(func() { r.cloud.listErr = errors.New("503") })
+			bound := instance("z/7", "m1")
+			bound.Cluster = "c9"
+			r.cloud.edit(func() { r.cloud.instances["z/7"] = bound })
+			r.cloud.edit(func() { r.cloud.instances["z/8"] = instance("z/8", "retired") })
+			r.start()
+			time.Sleep(time.Minute)
+			var refused *machine.Error
+			if _, err := r.do(machine.Create, nil); !errors.As(err, &refused) || refused.Code != machine.Unavailable || !strings.Contains(refused.Text, "(503)") {
+				t.Fatalf("accepted before the inventory was read: %v", err)
+			}
+			r.cloud.edit(func() { r.cloud.listErr = nil })
+			time.Sleep(time.Minute)
+			if rec := r.record("m1"); rec.State != machine.Configured || rec.Cluster != "c9" || rec.Host != "z/7" {
+				t.Errorf("m1: %+v", rec)
+			}
+			if rec := r.record("retired"); rec.State != machine.Idle || !rec.Retired {
+				t.Errorf("a machine whose offering is gone: %+v", rec)
+			}
+			if _, err := r.do(machine.Configure, func(q *machine.Request) { q.Cluster = "c9" }); err != nil {
+				t.Errorf("a Configure for the adopted binding: %v", err)
+			}
+			time.Sleep(24 * time.Hour)
+			if r.cloud.size() != 2 {
+				t.Error("an adopted server was removed")
+			}
+		})
+	})
+}
+
+// A key that may not read does not empty the fleet: not when the inventory is
+// refused, and not when a server that the list lacks cannot be read.
+func TestRefusedReadsAreNoEmptyInventory(t *testing.T) {
+	denied := fmt.Errorf("list servers: %w: read server", cloud.ErrDenied)
+	for name, change := range map[string]func(*rig){
+		"the inventory": func(r *rig) { r.cloud.listErr = denied },
+		"each server": func(r *rig) {
+			for n := 1; n <= 10; n++ {
+				ref := fmt.Sprint("z/h", n)
+				r.cloud.unread[ref] = func(context.Context) error { return denied }
+				r.cloud.hidden[ref] = time.Now().Add(1000 * time.Hour)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := fleet(t, 1, nil, func(r *rig) { r.host(1, tt.state, tt.cluster) })
-				time.Sleep(time.Minute)
-				before := r.record("m1")
-				r.cloud.edit(func() { tt.change(r) })
-				time.Sleep(2 * time.Minute)
-				if rec := r.record("m1"); rec.State != before.State {
-					t.Fatalf("%s already (%s)", rec.State, rec.LastError)
-				}
-				time.Sleep(3 * time.Minute)
-				rec := r.record("m1")
-				if rec.State != tt.want || !strings.Contains(rec.LastError, tt.says) {
-					t.Errorf("the machine is %s: %q", rec.State, rec.LastError)
-				}
-				if r.cloud.count("start") > 0 {
-					t.Error("a server that somebody switched off was switched on")
-				}
-				if tt.want == machine.Idle {
-					r.saw.look(func() {
-						if r.saw.last.Reported["stopped"] != 1 {
-							t.Errorf("reported %v", r.saw.last.Reported)
-						}
-					})
-					if n := strings.Count(r.log.String(), "powered off"); n != 1 {
-						t.Errorf("logged %d times, want once", n)
+				r := fleet(t, 10, nil, func(r *rig) {
+					for n := 1; n <= 5; n++ {
+						r.host(n, machine.Configured, "c1")
+						r.host(n+5, machine.Idle, "")
 					}
+				})
+				time.Sleep(time.Minute)
+				r.cloud.edit(func() { change(r) })
+				time.Sleep(24 * time.Hour)
+				if got := r.states(10); got[machine.Configured] != 5 || got[machine.Idle] != 5 {
+					t.Errorf("states %v", got)
+				}
+				if n := r.cloud.size(); n != 10 || len(r.cloud.calls) > 0 {
+					t.Errorf("%d servers are left after calls %q", n, r.cloud.calls)
+				}
+				if !strings.Contains(r.log.String(), "read server") {
+					t.Error("the log does not say what is not permitted")
 				}
 			})
 		})
 	}
-}
-
-func powerOff(r *rig) {
-	in := r.cloud.instances["z/h1"]
-	in.Power, in.PowerWord = cloud.PowerStopped, "stopped"
-	r.cloud.instances["z/h1"] = in
-}
-
-// A freed machine is created anew under its own id, and the Delete that freed it
-// survives a restart.
-func TestVacatedSlotIsUsedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := fleet(t, 1, nil, func(r *rig) { r.host(1, machine.Idle, "") })
-		r.cloud.script("terminate", slicesOf(cloud.Again(time.Hour, "not yet"), 1)...)
-		r.cloud.edit(func() { delete(r.cloud.instances, "z/h1") })
-		time.Sleep(5 * time.Minute)
-		rec := r.record("m1")
-		if rec.State != machine.Deleting {
-			t.Fatalf("the machine is %s", rec.State)
-		}
-		// A shard that asks for the same meanwhile is told of it.
-		if id, err := r.do(machine.Delete, nil); err != nil || id != rec.Op.ID {
-			t.Errorf("Delete: %s, %v, want a replay of %s", id, err, rec.Op.ID)
-		}
-		if _, err := r.do(machine.Configure, nil); err == nil {
-			t.Error("a Configure of a machine without host was accepted")
-		}
-		r.stop()
-		r.start()
-		r.settle(machine.Speculative)
-		r.must(machine.Create)
-		if rec := r.settle(machine.Idle); rec.Host == "z/h1" {
-			t.Errorf("%+v", rec)
-		}
-	})
 }

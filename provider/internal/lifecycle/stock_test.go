@@ -1,7 +1,6 @@
 package lifecycle_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
-	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 )
 
@@ -167,60 +165,4 @@ func (r *rig) pause() time.Duration {
 	var left time.Duration
 	r.saw.look(func() { left = time.Until(r.saw.blocked["DEV1-S capacity"]) })
 	return max(left, 0) + time.Millisecond
-}
-
-// Failed tries are in last_error, with since when.
-func TestLastErrorCountsTries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
-		synctest.Wait()
-		r.cloud.script("order", slicesOf(fmt.Errorf("%w: PermissionSet BlockStorageFullAccess", cloud.ErrDenied), 10)...)
-		r.must(machine.Create)
-		rec := r.settle(machine.Failed)
-		for _, want := range []string{`at step "order"`, "(permission)", "BlockStorageFullAccess", "6 tries failed since 2000-01-01T00:00:00Z", "check the API key"} {
-			if !strings.Contains(rec.LastError, want) {
-				t.Errorf("last_error %q does not say %q", rec.LastError, want)
-			}
-		}
-	})
-	for last, remedy := range map[error]string{
-		errors.New("HTTP 503"): "raise --create-timeout",
-		cloud.ErrThrottled:     "--api-rate",
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, nil)
-			synctest.Wait()
-			r.cloud.script("boot", slicesOf(last, 1000)...)
-			r.must(machine.Create)
-			rec := r.settle(machine.Failed)
-			for _, want := range []string{"(timeout)", "the deadline passed; last: " + last.Error(), "tries failed since 2000-01-01T00:00:00Z", "host z/1 is being removed", remedy} {
-				if !strings.Contains(rec.LastError, want) {
-					t.Errorf("last_error %q does not say %q", rec.LastError, want)
-				}
-			}
-		})
-	}
-}
-
-// Calls carry the urgency of what they are for.
-func TestCallsCarryTheirPriority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var watch *priorities
-		r := newRig(t, func(o *lifecycle.Options) {
-			watch = &priorities{Cloud: o.Cloud, Deleter: o.Deleter, seen: map[string]cloud.Priority{}}
-			o.Cloud, o.Deleter = watch, watch
-		})
-		synctest.Wait()
-		r.must(machine.Create)
-		r.settle(machine.Idle)
-		r.must(machine.Delete)
-		r.settle(machine.Speculative)
-		r.cloud.script("boot", cloud.ErrInvalid)
-		r.must(machine.Create)
-		r.settle(machine.Failed)
-		time.Sleep(time.Minute)
-		watch.check(t, map[string]cloud.Priority{
-			"order": cloud.Work, "boot": cloud.Work, "terminate": cloud.Teardown, "discard": cloud.Teardown, "list": cloud.Background,
-		})
-	})
 }

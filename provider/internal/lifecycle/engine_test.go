@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/shared/command"
 )
 
 // together sends calls for one machine at once and returns which were accepted.
@@ -98,5 +100,70 @@ func TestConcurrentCallsHaveOneOrder(t *testing.T) {
 		if n := r.cloud.size(); n != servers {
 			t.Errorf("%d servers for %d machines", n, servers)
 		}
+	})
+}
+
+func TestWholeLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		create := r.must(machine.Create)
+		if again := r.must(machine.Create); again != create {
+			t.Errorf("a replay got operation %s, want %s", again, create)
+		}
+		if rec := r.settle(machine.Idle); rec.Host != "z/1" {
+			t.Errorf("host %+v", rec.Host)
+		}
+		configure := r.must(machine.Configure)
+		rec := r.settle(machine.Configured)
+		if rec.Cluster != "c1" || rec.Op != nil || r.cloud.tag("z/1") != "c1" {
+			t.Errorf("after Configure: %+v, tag %q", rec, r.cloud.tag("z/1"))
+		}
+		cmd := r.hosts.sent()[0]
+		if cmd.CommandID != configure || string(cmd.Blob) != "join me" || cmd.Kind != command.Configure || cmd.ProviderID != "scripted://z/1" || cmd.NodeName != "m1" {
+			t.Errorf("command %+v", cmd)
+		}
+		if _, err := r.do(machine.Drain, func(q *machine.Request) { q.GraceSeconds = 7 }); err != nil {
+			t.Fatal(err)
+		}
+		rec = r.settle(machine.Idle)
+		if rec.Cluster != "" || r.cloud.tag("z/1") != "" {
+			t.Errorf("after Drain: %+v", rec)
+		}
+		if cmd := r.hosts.sent()[1]; cmd.Kind != command.Drain || cmd.GraceSeconds != 7 || len(cmd.Blob) > 0 {
+			t.Errorf("command %+v", cmd)
+		}
+		r.must(machine.Delete)
+		r.settle(machine.Speculative)
+		if r.cloud.size() != 0 || r.cloud.count("order") != 1 || r.cloud.count("scrub") != 1 {
+			t.Errorf("left %d instances after %d calls", r.cloud.size(), r.cloud.count(""))
+		}
+		for _, err := range r.hosts.outcomes() {
+			if err != nil {
+				t.Errorf("a report was not confirmed: %v", err)
+			}
+		}
+	})
+}
+
+func TestCallersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		q := machine.Request{Kind: machine.Create, MachineID: "m1", Fence: machine.Fence{Shard: "s", Epoch: 1, Sequence: 1}}
+		if _, _, err := r.engine.Start(over, q, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("a call whose caller is gone: %v", err)
+		}
+		if rec := r.record("m1"); rec.State != machine.Speculative || len(rec.Marks) > 0 {
+			t.Errorf("a call whose caller is gone did something: %+v", rec)
+		}
+		ctx, hangUp := context.WithCancel(context.Background())
+		if _, _, err := r.engine.Start(ctx, q, nil); err != nil {
+			t.Fatal(err)
+		}
+		hangUp()
+		r.settle(machine.Idle)
 	})
 }

@@ -3,10 +3,8 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
-	"bigfleet-providers/provider/internal/telemetry"
 )
 
 // A server that was just ordered is in no list for two minutes and cannot be
@@ -119,99 +116,45 @@ func TestDeleteDuringCreate(t *testing.T) {
 	}
 }
 
-// settled keeps how operations ended.
-type settled struct {
-	*witness
-	mu    sync.Mutex
-	ended []string // "kind class"
-}
-
-func (s *settled) Settled(k machine.Kind, class string, _ time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = append(s.ended, fmt.Sprint(k, " ", class))
-}
-
-// Why a machine failed is in its last_error, in the log and in the metric, with
-// the cloud's own words and one class that says who can help.
-func TestFailureIsToldEverywhere(t *testing.T) {
-	for class, cause := range map[string]error{
-		"capacity":   fmt.Errorf("%w: out of stock: GP1-XS", cloud.ErrNoCapacity),
-		"quota":      fmt.Errorf("%w: instances_gp1_xs (quota 10, in use 10)", cloud.ErrQuota),
-		"permission": fmt.Errorf("%w: write server", cloud.ErrDenied),
-		"invalid":    fmt.Errorf("%w: image is required", cloud.ErrInvalid),
-		"missing":    fmt.Errorf("%w: instance_server", cloud.ErrNotFound),
-	} {
-		t.Run(class, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &settled{}
-				r := newRig(t, func(o *lifecycle.Options) {
-					s.witness = o.Observer.(*witness)
-					o.Observer = s
-				})
-				synctest.Wait()
-				r.cloud.script("boot", slicesOf(cause, 10)...)
-				id := r.must(machine.Create)
-				rec := r.settle(machine.Failed)
-				for _, w := range []string{"Create failed", `at step "boot"`, "(" + class + ")", cause.Error()} {
-					if !strings.Contains(rec.LastError, w) {
-						t.Errorf("last_error %q does not say %q", rec.LastError, w)
-					}
-				}
-				advice := rec.LastError[strings.LastIndex(rec.LastError, ";"):]
-				if strings.ContainsAny(rec.LastError, "\r\n") || len(advice) < 20 {
-					t.Errorf("last_error %q is not one line that ends with what to do", rec.LastError)
-				}
-				for _, w := range []string{id, telemetry.KeyMachine + "=m1", "class=" + class, cause.Error()} {
-					if !strings.Contains(r.log.String(), w) {
-						t.Errorf("the log does not say %q", w)
-					}
-				}
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				if want := "Create " + class; len(s.ended) != 1 || s.ended[0] != want {
-					t.Errorf("counted %q, want %q", s.ended, want)
-				}
-			})
-		})
-	}
-}
-
-// A key that may not read does not empty the fleet: not when the inventory is
-// refused, and not when a server that the list lacks cannot be read.
-func TestRefusedReadsAreNoEmptyInventory(t *testing.T) {
-	denied := fmt.Errorf("list servers: %w: read server", cloud.ErrDenied)
-	for name, change := range map[string]func(*rig){
-		"the inventory": func(r *rig) { r.cloud.listErr = denied },
-		"each server": func(r *rig) {
-			for n := 1; n <= 10; n++ {
-				ref := fmt.Sprint("z/h", n)
-				r.cloud.unread[ref] = func(context.Context) error { return denied }
-				r.cloud.hidden[ref] = time.Now().Add(1000 * time.Hour)
+// TestLanes accepts more Creates than may run at once: each waits its turn, a
+// restart loses none, and one whose deadline passes in the queue fails.
+func TestLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := map[string]*machine.Offer{}
+		ids := []string{"a", "b", "c", "d", "e", "f"}
+		for _, id := range ids {
+			slots[id] = offer
+		}
+		r := newRig(t, func(o *lifecycle.Options) { o.MaxCreates = 2 })
+		if err := r.engine.Seed(context.Background(), slots); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.hosts.edit(func() { r.hosts.silent = true })
+		accepted := time.Now()
+		for _, id := range ids {
+			if _, err := r.do(machine.Create, func(q *machine.Request) { q.MachineID = id }); err != nil {
+				t.Fatal(err)
 			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := fleet(t, 10, nil, func(r *rig) {
-					for n := 1; n <= 5; n++ {
-						r.host(n, machine.Configured, "c1")
-						r.host(n+5, machine.Idle, "")
-					}
-				})
-				time.Sleep(time.Minute)
-				r.cloud.edit(func() { change(r) })
-				time.Sleep(24 * time.Hour)
-				if got := r.states(10); got[machine.Configured] != 5 || got[machine.Idle] != 5 {
-					t.Errorf("states %v", got)
-				}
-				if n := r.cloud.size(); n != 10 || len(r.cloud.calls) > 0 {
-					t.Errorf("%d servers are left after calls %q", n, r.cloud.calls)
-				}
-				if !strings.Contains(r.log.String(), "read server") {
-					t.Error("the log does not say what is not permitted")
-				}
-			})
-		})
-	}
+		}
+		time.Sleep(time.Minute)
+		if driven, waiting := r.engine.Backlog(machine.Create); driven != 2 || waiting != 4 || r.cloud.size() != 2 {
+			t.Fatalf("%d driven, %d wait, %d servers", driven, waiting, r.cloud.size())
+		}
+		r.stop()
+		r.opts.MaxCreates = 1
+		r.start()
+		if err := r.engine.Seed(context.Background(), slots); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(accepted.Add(10*time.Minute + 30*time.Second)))
+		for _, id := range ids {
+			if rec := r.record(id); rec.State != machine.Failed || !strings.Contains(rec.LastError, "timeout") {
+				t.Errorf("%s: %s %q", id, rec.State, rec.LastError)
+			}
+		}
+		if driven, waiting := r.engine.Backlog(machine.Create); driven != 0 || waiting != 0 {
+			t.Errorf("%d driven, %d wait", driven, waiting)
+		}
+	})
 }
