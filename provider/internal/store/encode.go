@@ -53,7 +53,8 @@ func open(bucket, key string, value []byte) ([]byte, error) {
 // encoder encodes changes. It remembers encoded offers, which many machines
 // share. It belongs to one goroutine.
 type encoder struct {
-	offers map[*machine.Offer][]byte
+	provider string // the owner's, for every Host
+	offers   map[*machine.Offer][]byte
 }
 
 // maxOffers bounds what the encoder remembers: prices, and with them offers,
@@ -73,7 +74,7 @@ func (e *encoder) record(c *change) (err error) {
 		Offer:     offer,
 		State:     statev1.State(r.State),
 		Since:     toNano(r.Since),
-		Host:      toHost(r.Host),
+		Host:      e.host(r.Host),
 		Cluster:   r.Cluster,
 		Metadata:  toBytes(r.Metadata),
 		LastError: []byte(r.LastError),
@@ -126,6 +127,13 @@ func (e *encoder) offer(o *machine.Offer) ([]byte, error) {
 	return b, nil
 }
 
+func (e *encoder) host(ref string) *statev1.Host {
+	if ref == "" {
+		return nil
+	}
+	return &statev1.Host{Provider: e.provider, Ref: ref}
+}
+
 func toNano(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -153,13 +161,6 @@ func toMarks(marks machine.Marks) []*statev1.ShardMark {
 		out[i] = &statev1.ShardMark{Shard: m.Shard, Mark: &statev1.Mark{Epoch: m.Epoch, Sequence: m.Sequence}}
 	}
 	return out
-}
-
-func toHost(ref string) *statev1.Host {
-	if ref == "" {
-		return nil
-	}
-	return &statev1.Host{Ref: ref}
 }
 
 func toLock(l *machine.HostLock) *statev1.HostLock {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
 
+	statev1 "bigfleet-providers/proto/bigfleet/state/v1"
 	"bigfleet-providers/provider/internal/machine"
 )
 
@@ -84,6 +87,39 @@ func TestOlderFileGetsItsOwner(t *testing.T) {
 			t.Errorf("%s: got %v", filepath.Base(p), err)
 		}
 		own(t, p, ours, nil)
+	}
+}
+
+// TestHostsNameTheirProvider: earlier releases read the same files, and show what
+// is written with a host and not the owner.
+func TestHostsNameTheirProvider(t *testing.T) {
+	dir := t.TempDir()
+	path, restored := filepath.Join(dir, "state"), filepath.Join(dir, "restored")
+	own(t, path, ours, func(s *Store) {
+		must(t, s, "m", func(machine.Record) (machine.Record, machine.Change, error) {
+			// A restore writes it again: what is left over is kept for longer.
+			return machine.Record{State: machine.Failed, Host: "r", Leftover: &machine.Leftover{Ref: "r"}}, machine.Visible, nil
+		})
+	})
+	if _, err := Restore(path, restored, false, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, restored} {
+		db, err := bbolt.Open(p, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rec statev1.Record
+		err = db.View(func(tx *bbolt.Tx) error {
+			payload, err := open(machinesBucket, "m", tx.Bucket([]byte(machinesBucket)).Get([]byte("m")))
+			return errors.Join(err, proto.Unmarshal(payload, &rec))
+		})
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if h := rec.GetHost(); h.GetProvider() != ours.Provider || h.GetRef() != "r" {
+			t.Errorf("%s: host %v, want provider %q", filepath.Base(p), h, ours.Provider)
+		}
 	}
 }
 

@@ -152,14 +152,18 @@ func rewind(tx *bbolt.Tx, now time.Time) (int, error) {
 	if err := meta.Put([]byte(restoredKey), sign(metaBucket, restoredKey, when)); err != nil {
 		return 0, err
 	}
+	owner, err := readOwner(tx)
+	if err != nil {
+		return 0, err
+	}
 	machines := tx.Bucket([]byte(machinesBucket))
 	var (
 		dec     decoder
-		enc     encoder
+		enc     = encoder{provider: owner.Provider}
 		changes []*change
 		rewound int
 	)
-	err := machines.ForEach(func(k, v []byte) error {
+	err = machines.ForEach(func(k, v []byte) error {
 		rec, err := dec.record(string(k), v)
 		if err != nil {
 			return damaged("record of machine %q: %w", k, err)

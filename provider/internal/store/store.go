@@ -109,6 +109,7 @@ type Store struct {
 func Open(o Options) (*Store, error) {
 	s := &Store{
 		view:    o.View,
+		enc:     encoder{provider: o.Owner.Provider},
 		log:     o.Log,
 		linger:  o.Linger,
 		urgent:  make(chan *request, urgentQueue),

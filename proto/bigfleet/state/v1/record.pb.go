@@ -542,8 +542,11 @@ func (x *Offer) GetOptions() []byte {
 
 // Host names a real host at its cloud.
 type Host struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The provider's name. The owner has it too, and this release reads only that;
+	// earlier ones of the same schema version show what is written here.
+	Provider      string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	Ref           string `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -576,6 +579,13 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
 	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Host) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
 }
 
 func (x *Host) GetRef() string {
@@ -1257,9 +1267,10 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a>\n" +
 	"\x10AllocatableEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"(\n" +
-	"\x04Host\x12\x10\n" +
-	"\x03ref\x18\x02 \x01(\tR\x03refJ\x04\b\x01\x10\x02R\bprovider\"8\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"4\n" +
+	"\x04Host\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x10\n" +
+	"\x03ref\x18\x02 \x01(\tR\x03ref\"8\n" +
 	"\x04Mark\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\"N\n" +
