@@ -148,9 +148,3 @@ func (e *Engine) blobOf(ctx context.Context, machineID string, op *machine.Opera
 		return nil, context.Cause(ctx)
 	}
 }
-
-func (e *Engine) dropBlob(operationID string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.blobs, operationID)
-}

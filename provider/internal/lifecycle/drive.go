@@ -60,7 +60,6 @@ func (e *Engine) steps(k machine.Kind) []step {
 // drive runs an operation to its end, its deadline, or the engine's stop.
 func (e *Engine) drive(parent context.Context, rec machine.Record) {
 	op := rec.Op
-	defer e.dropBlob(op.ID)
 	log := e.o.Log.With(telemetry.KeyMachine, rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID)
 
 	// The timer runs on the monotonic clock: a jump of the wall clock while the

@@ -188,3 +188,46 @@ func TestServerOfAnIDThatIsOver(t *testing.T) {
 		})
 	}
 }
+
+// TestHostOfAGoneMachineIsForgotten: whatever polled with the machine's token until
+// its record went leaves nothing behind, however often slots come and go.
+func TestHostOfAGoneMachineIsForgotten(t *testing.T) {
+	for name, play := range map[string]func(*rig){
+		"a slot that is offered no more": func(r *rig) {
+			if err := r.engine.Seed(context.Background(), none); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+		"a failed machine that leaves the list": func(r *rig) {
+			r.cloud.script("order", cloud.ErrInvalid)
+			r.must(machine.Create)
+			r.settle(machine.Failed)
+			time.Sleep(15 * time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				synctest.Wait()
+				after := 0 // Forgets that no poll can follow
+				r.hosts.edit(func() {
+					r.hosts.forgotten = func(id string) {
+						if _, there := r.store.Record(id); id == "m1" && !there {
+							after++
+						}
+					}
+				})
+				play(r)
+				synctest.Wait()
+				if _, there := r.store.Record("m1"); there {
+					t.Fatal("m1 is still there")
+				}
+				r.hosts.edit(func() {
+					if after != 1 {
+						t.Errorf("its host was forgotten %d times since the record went, want once", after)
+					}
+				})
+			})
+		})
+	}
+}

@@ -120,6 +120,7 @@ func (e *Engine) spawn(ctx context.Context, l *lane, f *flight) {
 			}
 			e.mu.Lock()
 			delete(e.flights, f.operation)
+			delete(e.blobs, f.operation) // under one lock: a replay gives none to what has ended
 			l.leave(f)
 			f = l.next()
 			e.mu.Unlock()

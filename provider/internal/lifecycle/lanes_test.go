@@ -61,3 +61,32 @@ func TestLane(t *testing.T) {
 		}
 	})
 }
+
+// nobody is a store without machines.
+type nobody struct{ Store }
+
+func (nobody) Record(string) (machine.Record, bool) { return machine.Record{}, false }
+
+// TestBlobEndsWithItsFlight: a replay gives its blob to what is in a lane. It is
+// dropped when that leaves the lane, driven or not, and no replay gives another.
+func TestBlobEndsWithItsFlight(t *testing.T) {
+	e := New(Options{Store: nobody{}})
+	e.running = t.Context()
+	l := e.lanes[machine.Configure]
+	l.limit = 0
+	op := &machine.Operation{ID: "op-1", Kind: machine.Configure}
+	e.launch(machine.Record{ID: "m1", Op: op})
+	e.offerBlob(op, machine.Replayed, []byte("join"))
+	if len(e.blobs) != 1 {
+		t.Fatalf("%d blobs of an operation that waits in its lane, want 1", len(e.blobs))
+	}
+	l.limit = 1
+	e.mu.Lock()
+	e.spawn(t.Context(), l, l.next())
+	e.mu.Unlock()
+	e.work.Wait()
+	e.offerBlob(op, machine.Replayed, []byte("join"))
+	if len(e.blobs) != 0 {
+		t.Error("the blob of an operation that is over is kept for good")
+	}
+}

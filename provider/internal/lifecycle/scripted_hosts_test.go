@@ -18,6 +18,7 @@ type scriptedHosts struct {
 	report    func(command.Command) (bool, string)
 	commands  []command.Command
 	confirmed []error
+	forgotten func(machineID string) // nil for nobody
 }
 
 func (h *scriptedHosts) Contact(ctx context.Context, _ string, _ time.Time) error {
@@ -59,7 +60,14 @@ func (h *scriptedHosts) Deliver(ctx context.Context, cmd command.Command) (deliv
 	}}, nil
 }
 
-func (h *scriptedHosts) Forget(string) {}
+func (h *scriptedHosts) Forget(machineID string) {
+	h.mu.Lock()
+	forgotten := h.forgotten
+	h.mu.Unlock()
+	if forgotten != nil {
+		forgotten(machineID)
+	}
+}
 
 func (h *scriptedHosts) HeardWithin(string, time.Duration) bool {
 	h.mu.Lock()

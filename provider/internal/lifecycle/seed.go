@@ -47,10 +47,11 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 	}
 	plan := func(id string, f func(machine.Record) (machine.Record, machine.Change)) {
 		changes = append(changes, func(ctx context.Context) error {
-			_, err := e.o.Store.Do(ctx, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
+			rec, err := e.o.Store.Do(ctx, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
 				next, change := f(cur)
 				return next, change, nil
 			})
+			e.forgetGone(id, rec, err)
 			return err
 		})
 	}

@@ -167,16 +167,27 @@ func (e *Engine) unlist(ctx context.Context, rec machine.Record) (machine.Record
 	if err != nil {
 		return rec, err
 	}
-	rec, err = e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+	id := rec.ID
+	rec, err = e.change(id, func(cur machine.Record) (machine.Record, machine.Change) {
 		if cur.State != machine.Failed || !cur.Retired && !cur.Succeeded {
 			return cur, machine.Unchanged
 		}
 		return cur, machine.Gone
 	})
+	e.forgetGone(id, rec, err)
 	if err == nil && rec.State == machine.Failed {
 		err = cloud.Again(e.o.Pace.RetryMin, "its slot was offered again this moment")
 	}
 	return rec, err
+}
+
+// forgetGone drops what is held for the host of a machine whose record was
+// removed. A host that was given up, or a copy of one, may have polled until then,
+// and nobody would drop it later.
+func (e *Engine) forgetGone(id string, rec machine.Record, err error) {
+	if err == nil && rec.State == machine.Unknown {
+		e.o.Delivery.Forget(id)
+	}
 }
 
 func (e *Engine) change(id string, f func(machine.Record) (machine.Record, machine.Change)) (machine.Record, error) {
