@@ -60,8 +60,9 @@ func checkStateDir(dir string) Finding {
 		f.Err = fmt.Errorf("%w: every command would be refused; make the directory writable", err)
 		return f
 	}
-	_, err = probe.WriteString("check")
-	if err = errors.Join(err, probe.Sync(), probe.Close(), os.Remove(probe.Name())); err != nil {
+	err = os.Remove(probe.Name()) // at once: a check that is killed leaves nothing
+	_, writeErr := probe.WriteString("check")
+	if err = errors.Join(err, writeErr, probe.Sync(), probe.Close()); err != nil {
 		f.Err = fmt.Errorf("%w: every command would be refused; free space there", err)
 	}
 	return f

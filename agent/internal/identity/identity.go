@@ -112,10 +112,11 @@ func sum(configured string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// write replaces a file of mode 0600 durably.
+// write replaces a file of mode 0600 durably. What a killed agent left of the new
+// one is written over by the next.
 func write(path string, body []byte) (err error) {
 	dir := filepath.Dir(path)
-	temp, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // 0600
+	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func TestHostIDStays(t *testing.T) {
 			t.Errorf("after %q: %q, %t, %v", content, id, damaged, err)
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, "*.new-*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, "*.new*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	if id, _, err := HostID(filepath.Join(dir, "missing")); err == nil || id != "" {

@@ -211,9 +211,11 @@ func (f *File) hold() error {
 }
 
 // replace writes a file such that a crash leaves either the old or the new one.
+// What a killed agent left of the new one is written over by the next: the name is
+// always the same, and the lock lets one agent write.
 func replace(path string, body []byte) (err error) {
 	dir := filepath.Dir(path)
-	temp, err := os.CreateTemp(dir, filepath.Base(path)+".tmp-") // mode 0600
+	temp, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

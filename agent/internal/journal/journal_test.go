@@ -141,9 +141,37 @@ func TestReopen(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	left, err := filepath.Glob(filepath.Join(dir, "*.tmp-*"))
+	left, err := filepath.Glob(filepath.Join(dir, "*.tmp*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("temporary files stay: %v, %v", left, err)
+	}
+}
+
+// Agents that are killed in the middle of a write leave one file at most, and it
+// is gone with the next write.
+func TestKilledWritesDoNotPileUp(t *testing.T) {
+	dir := t.TempDir()
+	full := filepath.Join(dir, "journal.json.tmp")
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, dir)
+	if err := f.Put(record("op-1")); err == nil {
+		t.Fatal("a write to a full disk succeeded")
+	}
+	if err := os.WriteFile(full, bytes.Repeat([]byte("half a journal"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	put(t, f, record("op-2"))
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, dir).Records(); len(got) != 1 || got[0].Command.CommandID != "op-2" {
+		t.Errorf("the journal has %v", got)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("the folder has %v, %v; want the journal and its lock", entries, err)
 	}
 }
 

@@ -24,10 +24,11 @@ func (s *Store) Copy() (*os.File, error) {
 	if s.disk == nil {
 		return nil, ErrNoFile
 	}
-	if err := roomFor(s.disk.size(), s.disk.folder()); err != nil {
+	dir, pattern := s.disk.copyPlace()
+	if err := roomFor(s.disk.size(), dir); err != nil {
 		return nil, err
 	}
-	to, err := os.CreateTemp(s.disk.folder(), "state.copy-*")
+	to, err := os.CreateTemp(dir, pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (s *Store) Copy() (*os.File, error) {
 		return to, nil
 	}
 	// Of the copy, not of the file: changes must not wait for it.
-	return cleanCopy(to, s.disk.folder())
+	return cleanCopy(to, dir, pattern)
 }
 
 // roomFor refuses a copy that would leave too little for the changes that come
@@ -73,7 +74,7 @@ func (f *file) copyTo(w io.Writer) error {
 	})
 }
 
-func (f *file) folder() string { return f.dir }
+func (f *file) copyPlace() (dir, pattern string) { return f.dir, copyPattern(f.path) }
 
 func (f *file) mayHoldRemains() bool { return f.marked.Load() }
 

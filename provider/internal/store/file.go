@@ -76,6 +76,7 @@ type file struct {
 	bytes    atomic.Int64
 	marked   atomic.Bool // it may hold remains of sealed blobs
 	remains  error       // why they could not be dropped at open
+	swept    sweeping    // of what others left beside it, at open
 	// wedged says that a call into bbolt did not return: its locks may be held
 	// for ever, and only the descriptor can be closed.
 	wedged atomic.Bool
@@ -94,6 +95,7 @@ func openFile(path string, l ladder, o Owner) (*file, error) {
 	if err := f.prepare(path, l, o); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
+	f.swept.files, f.swept.err = f.sweep(path)
 	// A copy that cannot be made is no reason not to start.
 	clean, err := f.withoutRemains(path)
 	clean.remains = err
@@ -185,7 +187,7 @@ func (f *file) openDB(path string) error {
 // process that dies in between leaves no half-made state file behind, and one
 // that was made meanwhile is not replaced.
 func createFile(path string, l ladder) (_ *file, err error) {
-	raw, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	raw, err := os.CreateTemp(filepath.Dir(path), newPattern(path))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be made: %w", withoutPath(err))
 	}

@@ -59,12 +59,12 @@ func (f *file) withoutRemains(path string) (*file, error) {
 	if err := roomFor(f.size(), filepath.Dir(found)); err != nil {
 		return f, err
 	}
-	clean, err := f.compact(filepath.Dir(found), filepath.Base(found)+".new-*")
+	clean, err := f.compact(filepath.Dir(found), newPattern(found))
 	if err != nil {
 		return f, err
 	}
 	temp := clean.raw.Name()
-	clean.dir, clean.path, clean.fresh, clean.upgraded = f.dir, f.path, f.fresh, f.upgraded
+	clean.dir, clean.path, clean.fresh, clean.upgraded, clean.swept = f.dir, f.path, f.fresh, f.upgraded, f.swept
 	err = giveTo(clean.raw, found)
 	if err == nil {
 		// It takes the place of a file that is whole: so must it be.
@@ -113,17 +113,17 @@ func (f *file) compact(dir, pattern string) (_ *file, err error) {
 
 // cleanCopy writes what lives in a copy of a state file to a new file without a
 // name in dir, at its start, and closes the copy.
-func cleanCopy(from *os.File, dir string) (_ *os.File, err error) {
+func cleanCopy(from *os.File, dir, pattern string) (_ *os.File, err error) {
 	f := &file{raw: from, dir: dir, path: from.Name(), readOnly: true}
 	defer func() { err = errors.Join(err, f.close()) }()
 	if err := f.openDB(from.Name()); err != nil {
 		return nil, err
 	}
-	return f.cleanCopy(dir)
+	return f.cleanCopy(dir, pattern)
 }
 
-func (f *file) cleanCopy(dir string) (*os.File, error) {
-	clean, err := f.compact(dir, "state.copy-*")
+func (f *file) cleanCopy(dir, pattern string) (*os.File, error) {
+	clean, err := f.compact(dir, pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (f *file) cleanCopyTo(w io.Writer, dir string) error {
 	if !f.marked.Load() {
 		return f.copyTo(w)
 	}
-	from, err := f.cleanCopy(dir)
+	from, err := f.cleanCopy(dir, copyPattern(f.path))
 	if err != nil {
 		return fmt.Errorf("copy it without the remains of erased blobs: %w", err)
 	}

@@ -140,8 +140,8 @@ func (f *file) keepCopy(path string) error {
 // writeFile makes a file of mode 0600: written under another name, synced, then
 // put into place by the last function.
 func writeFile(path string, write func(*os.File) error, place func(temp string) error) (err error) {
-	dir, name := filepath.Split(path)
-	temp, err := os.CreateTemp(filepath.Clean(dir), name+".new-*")
+	dir := filepath.Dir(path)
+	temp, err := os.CreateTemp(dir, newPattern(path))
 	if err != nil {
 		return withoutPath(err)
 	}
@@ -160,5 +160,5 @@ func writeFile(path string, write func(*os.File) error, place func(temp string) 
 	if err := place(temp.Name()); err != nil {
 		return err
 	}
-	return syncDir(filepath.Clean(dir))
+	return syncDir(dir)
 }

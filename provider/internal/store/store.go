@@ -60,7 +60,8 @@ type persister interface {
 	close() error
 	// copyTo writes a consistent copy; it may run beside the other methods.
 	copyTo(w io.Writer) error
-	folder() string
+	// copyPlace is the folder and the os.CreateTemp pattern of copies.
+	copyPlace() (dir, pattern string)
 	// mayHoldRemains says whether a copy has to leave out what was erased.
 	mayHoldRemains() bool
 }
@@ -150,6 +151,12 @@ func Open(o Options) (*Store, error) {
 		s.disk = f
 		if len(f.upgraded) > 0 {
 			s.log.Warn("state file upgraded; earlier releases read the copy that was kept", "versions", f.upgraded, "copy", o.Path+".v*")
+		}
+		if f.swept.files > 0 {
+			s.log.Warn("files that a killed process left beside the state file were removed", "files", f.swept.files)
+		}
+		if f.swept.err != nil {
+			s.log.Warn("files that a killed process left beside the state file cannot be removed; the next start tries again", "error", f.swept.err)
 		}
 		if f.remains != nil {
 			s.log.Warn("remains of erased bootstrap blobs, which are sealed, could not be dropped from the state file; the next start tries again", "error", f.remains)
