@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -154,6 +155,57 @@ func TestLanes(t *testing.T) {
 			}
 		}
 		if driven, waiting := r.engine.Backlog(machine.Create); driven != 0 || waiting != 0 {
+			t.Errorf("%d driven, %d wait", driven, waiting)
+		}
+	})
+}
+
+// TestDeadlineInTheQueue: an operation that waits ends at its deadline, however
+// long the one before it may take, and nothing is begun for it.
+func TestDeadlineInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := map[string]*machine.Offer{}
+		for i := range 3000 {
+			slots[fmt.Sprintf("m%04d", i)] = offer
+		}
+		r := newRig(t, func(o *lifecycle.Options) { o.MaxCreates = 1; o.Timeouts.Create = 2 * time.Hour })
+		synctest.Wait()
+		r.hosts.edit(func() { r.hosts.silent = true })
+		r.must(machine.Create)
+		time.Sleep(time.Minute)
+		r.stop()
+		r.opts.Timeouts.Create = 5 * time.Minute
+		r.start()
+		if err := r.engine.Seed(context.Background(), slots); err != nil {
+			t.Fatal(err)
+		}
+		for id := range slots {
+			if _, err := r.do(machine.Create, func(q *machine.Request) { q.MachineID = id }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if driven, waiting := r.engine.Backlog(machine.Create); driven != 1 || waiting != len(slots) {
+			t.Fatalf("%d driven, %d wait", driven, waiting)
+		}
+		time.Sleep(5*time.Minute + 10*time.Second)
+		for id := range slots {
+			if rec := r.record(id); rec.State != machine.Failed || !strings.Contains(rec.LastError, "timeout") {
+				t.Fatalf("past its deadline %s is %s: %q", id, rec.State, rec.LastError)
+			}
+		}
+		if driven, waiting := r.engine.Backlog(machine.Create); driven != 1 || waiting != 0 || r.record("m1").State != machine.Creating {
+			t.Errorf("%d driven, %d wait, the first is %s", driven, waiting, r.record("m1").State)
+		}
+		if n := r.cloud.size(); n != 1 {
+			t.Errorf("%d servers", n)
+		}
+		// They do not make the lane wider either.
+		for _, id := range []string{"m0001-r2", "m0002-r2"} {
+			if _, err := r.do(machine.Create, func(q *machine.Request) { q.MachineID = id }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if driven, waiting := r.engine.Backlog(machine.Create); driven != 1 || waiting != 2 {
 			t.Errorf("%d driven, %d wait", driven, waiting)
 		}
 	})

@@ -317,6 +317,7 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 	e.beganIfReady()
 	e.mu.Unlock()
 
+	e.work.Go(func() { e.endOverdue(ctx) })
 	e.reconcileLoop(ctx, interval)
 
 	e.mu.Lock()

@@ -9,18 +9,19 @@ import (
 
 // lane holds the operations of one kind that have no outcome yet, the oldest
 // first. So many are driven at a time; the others wait, the oldest comes next, and
-// they cost no goroutine. An operation's deadline runs while it waits.
+// they cost no goroutine. An operation's deadline runs while it waits, see overdue.
 type lane struct {
 	limit            int
 	size, driven     int
 	oldest, youngest *flight
-	waiting          *flight // the oldest that waits
+	waiting          *flight   // the oldest that waits
+	expires          time.Time // no deadline of those that wait is earlier
 }
 
 // flight is an operation in its lane; its record stays where it is, in the store.
 type flight struct {
 	machine, operation string
-	started            time.Time
+	started, deadline  time.Time
 	driven             bool
 	older, younger     *flight
 }
@@ -28,6 +29,13 @@ type flight struct {
 // maxDriven bounds the operations of each other kind that are driven at a time.
 // They mostly wait for hosts.
 const maxDriven = 1024
+
+const (
+	// overduePause is between two looks for operations that wait past their
+	// deadline, and overdueAtOnce bounds those that one look ends.
+	overduePause  = time.Second
+	overdueAtOnce = 512
+)
 
 func lanes(maxCreates int) map[machine.Kind]*lane {
 	all := map[machine.Kind]*lane{}
@@ -52,6 +60,9 @@ func (l *lane) enter(f *flight) {
 	if l.waiting == nil || f.started.Before(l.waiting.started) {
 		l.waiting = f
 	}
+	if l.size-l.driven == 1 || f.deadline.Before(l.expires) {
+		l.expires = f.deadline
+	}
 }
 
 // next makes the oldest that waits a driven one, if there is room; nil if not.
@@ -60,12 +71,40 @@ func (l *lane) next() *flight {
 	if f == nil || l.driven >= l.limit {
 		return nil
 	}
+	l.drives(f)
+	return f
+}
+
+func (l *lane) drives(f *flight) {
 	f.driven = true
 	l.driven++
-	for l.waiting = f.younger; l.waiting != nil && l.waiting.driven; {
+	for l.waiting != nil && l.waiting.driven {
 		l.waiting = l.waiting.younger
 	}
-	return f
+}
+
+// overdue makes operations driven that wait past their deadline, beyond the
+// limit: nothing is begun for them any more, they only fail. Those in front of
+// them may take for hours yet.
+func (l *lane) overdue(now time.Time) (all []*flight) {
+	if l.waiting == nil || l.expires.After(now) {
+		return nil
+	}
+	var expires time.Time
+	for f := l.waiting; f != nil; f = f.younger {
+		switch {
+		case f.driven:
+		case !f.deadline.After(now) && len(all) < overdueAtOnce:
+			all = append(all, f)
+		case expires.IsZero() || f.deadline.Before(expires):
+			expires = f.deadline
+		}
+	}
+	for _, f := range all {
+		l.drives(f)
+	}
+	l.expires = expires
+	return all
 }
 
 // leave removes a driven operation.
@@ -99,7 +138,7 @@ func (e *Engine) launch(rec machine.Record) {
 	if e.running == nil || e.running.Err() != nil || e.flights[rec.Op.ID] != nil {
 		return
 	}
-	l, f := e.lanes[rec.Op.Kind], &flight{machine: rec.ID, operation: rec.Op.ID, started: rec.Op.Started}
+	l, f := e.lanes[rec.Op.Kind], &flight{machine: rec.ID, operation: rec.Op.ID, started: rec.Op.Started, deadline: rec.Op.Deadline}
 	e.flights[f.operation] = f
 	l.enter(f)
 	if f := l.next(); f != nil {
@@ -126,6 +165,19 @@ func (e *Engine) spawn(ctx context.Context, l *lane, f *flight) {
 			e.mu.Unlock()
 		}
 	})
+}
+
+// endOverdue has operations that wait end at their deadline, until ctx ends.
+func (e *Engine) endOverdue(ctx context.Context) {
+	for sleep(ctx, overduePause) {
+		e.mu.Lock()
+		for _, l := range e.lanes {
+			for _, f := range l.overdue(time.Now()) {
+				e.spawn(ctx, l, f)
+			}
+		}
+		e.mu.Unlock()
+	}
 }
 
 // Backlog returns how many operations of the kind are driven and how many wait.

@@ -12,7 +12,8 @@ import (
 )
 
 // TestLane holds a lane to a sorted list: the oldest that waits is driven next,
-// no more at a time than the limit, and the oldest of all is known.
+// no more at a time than the limit, those past their deadline beside it, and the
+// oldest of all is known.
 func TestLane(t *testing.T) {
 	epoch := time.Unix(1_800_000_000, 0)
 	rapid.Check(t, func(t *rapid.T) {
@@ -21,9 +22,10 @@ func TestLane(t *testing.T) {
 		var all, driven []*flight
 		byAge := func(a, b *flight) int { return a.started.Compare(b.started) }
 		for i := range rapid.IntRange(1, 200).Draw(t, "events") {
-			switch rapid.SampledFrom([]string{"enter", "next", "leave"}).Draw(t, "event") {
+			switch rapid.SampledFrom([]string{"enter", "enter", "next", "leave", "overdue"}).Draw(t, "event") {
 			case "enter":
 				f := &flight{operation: fmt.Sprint("op-", i), started: epoch.Add(time.Duration(i+rapid.IntRange(0, 9).Draw(t, "late")) * time.Second)}
+				f.deadline = f.started.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "timeout")) * time.Second)
 				l.enter(f)
 				all = append(all, f)
 				slices.SortStableFunc(all, byAge)
@@ -36,6 +38,18 @@ func TestLane(t *testing.T) {
 				if got := l.next(); got != want {
 					t.Fatalf("driven next is %+v, want %+v", got, want)
 				}
+			case "overdue":
+				now := epoch.Add(time.Duration(i) * time.Second)
+				var want []*flight
+				for _, f := range all {
+					if !slices.Contains(driven, f) && !f.deadline.After(now) {
+						want = append(want, f)
+					}
+				}
+				if got := l.overdue(now); !slices.Equal(got, want) {
+					t.Fatalf("overdue are %d, want %d", len(got), len(want))
+				}
+				driven = append(driven, want...)
 			case "leave":
 				if len(driven) == 0 {
 					break
