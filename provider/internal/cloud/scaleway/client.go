@@ -1,6 +1,6 @@
 // Package scaleway holds what the Scaleway adapters share: the client, the one
-// table from the vendor's errors to those of package cloud, and how the objects
-// we make are named and tagged.
+// table from the vendor's errors to those of package cloud, how the objects we
+// make are named and tagged, and so which of them are ours.
 package scaleway
 
 import (
@@ -55,11 +55,8 @@ func NewClient(cfg ClientConfig) (*scw.Client, error) {
 	if cfg.ProjectID == "" {
 		faults = append(faults, errors.New("project id: missing; set --project-id or SCW_DEFAULT_PROJECT_ID"))
 	}
-	zone, err := scw.ParseZone(cfg.Zone)
-	if err != nil {
-		faults = append(faults, fmt.Errorf("zone %q: not a Scaleway zone such as fr-par-1; set --zone", cfg.Zone))
-	}
-	if err := errors.Join(faults...); err != nil {
+	zone, err := parseZone(cfg.Zone)
+	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, err
 	}
 
@@ -154,4 +151,15 @@ func (g *SRNGuard) Do(client *scw.Client, call func() error) error {
 	}
 	g.mu.Unlock()
 	return call()
+}
+
+// Read makes a call of the SDK under its client's guard and explains why it
+// failed.
+func Read[T any](g *SRNGuard, client *scw.Client, call func() (T, error)) (T, error) {
+	var answer T
+	err := g.Do(client, func() (err error) {
+		answer, err = call()
+		return err
+	})
+	return answer, Explain(err)
 }

@@ -39,7 +39,7 @@ func (c *Cloud) Adopt(ctx context.Context, serverID, commercialType, machineID s
 	}
 	server, err := c.get(ctx, serverID)
 	if errors.Is(err, cloud.ErrNotFound) {
-		return fmt.Errorf("%w: server %s is not there in %s: %w", cloud.ErrInvalid, serverID, c.zone, err)
+		return fmt.Errorf("%w: server %s is not there in %s: %w", cloud.ErrInvalid, serverID, c.scope.Zone, err)
 	}
 	if err == nil {
 		err = c.mustOwn(server)

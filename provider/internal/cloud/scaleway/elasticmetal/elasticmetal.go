@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -94,9 +93,7 @@ type Cloud struct {
 	api       *baremetal.API
 	iam       *iam.API
 	guard     scaleway.SRNGuard
-	zone      scw.Zone
-	project   string
-	provider  string
+	scope     scaleway.Scope
 	system    string
 	sshKeys   []string
 	newState  time.Time // see HoldOrders
@@ -124,16 +121,8 @@ func New(cfg Config) (*Cloud, error) {
 	if cfg.Client == nil {
 		faults = append(faults, errors.New("client: missing"))
 	}
-	zone, err := scw.ParseZone(cfg.Zone)
-	if err != nil {
-		faults = append(faults, fmt.Errorf("zone %q: not a Scaleway zone such as fr-par-1; set --zone", cfg.Zone))
-	}
-	if !validation.IsUUID(cfg.ProjectID) {
-		faults = append(faults, fmt.Errorf("project id %q: not a UUID; set --project-id or SCW_DEFAULT_PROJECT_ID", cfg.ProjectID))
-	}
-	if cfg.Provider == "" {
-		faults = append(faults, errors.New("provider: missing; set --provider"))
-	}
+	scope, err := scaleway.NewScope(cfg.Zone, cfg.ProjectID, cfg.Provider)
+	faults = append(faults, err)
 	if cfg.System == "" {
 		faults = append(faults, errors.New("image: missing; set --image to a system's name and version, such as \"Ubuntu 24.04\", or to its id"))
 	}
@@ -156,14 +145,12 @@ func New(cfg Config) (*Cloud, error) {
 		client:    cfg.Client,
 		api:       baremetal.NewAPI(cfg.Client),
 		iam:       iam.NewAPI(cfg.Client),
-		zone:      zone,
-		project:   cfg.ProjectID,
-		provider:  cfg.Provider,
+		scope:     scope,
 		system:    cfg.System,
 		sshKeys:   cfg.SSHKeys,
 		pageSize:  cmp.Or(cfg.PageSize, maxPageSize),
 		timing:    cfg.Timing.withDefaults(),
-		log:       log.With("zone", zone.String()),
+		log:       log.With("zone", scope.Zone.String()),
 		processID: rand.Text(),
 	}, nil
 }
@@ -210,7 +197,7 @@ func (c *Cloud) Scrub(ctx context.Context, ref string) error {
 		return nil
 	}
 	_, err = c.api.UpdateServer(&baremetal.UpdateServerRequest{
-		Zone: c.zone, ServerID: server.ID, UserData: &scrubbed,
+		Zone: c.scope.Zone, ServerID: server.ID, UserData: &scrubbed,
 	}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
@@ -218,14 +205,14 @@ func (c *Cloud) Scrub(ctx context.Context, ref string) error {
 // retag replaces a server's tags.
 func (c *Cloud) retag(ctx context.Context, id string, tags []string) error {
 	_, err := c.api.UpdateServer(&baremetal.UpdateServerRequest{
-		Zone: c.zone, ServerID: id, Tags: &tags,
+		Zone: c.scope.Zone, ServerID: id, Tags: &tags,
 	}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
 
 // get reads a server by its bare id.
 func (c *Cloud) get(ctx context.Context, id string) (*baremetal.Server, error) {
-	server, err := c.api.GetServer(&baremetal.GetServerRequest{Zone: c.zone, ServerID: id}, scw.WithContext(ctx))
+	server, err := c.api.GetServer(&baremetal.GetServerRequest{Zone: c.scope.Zone, ServerID: id}, scw.WithContext(ctx))
 	if err != nil {
 		return nil, scaleway.Explain(err)
 	}
@@ -237,7 +224,7 @@ func (c *Cloud) get(ctx context.Context, id string) (*baremetal.Server, error) {
 
 // owned reads the server of a ref and refuses it when it is not ours.
 func (c *Cloud) owned(ctx context.Context, ref string) (*baremetal.Server, error) {
-	id, err := c.serverID(ref)
+	id, err := c.scope.ID(ref, "server")
 	if err != nil {
 		return nil, err
 	}
@@ -250,38 +237,22 @@ func (c *Cloud) owned(ctx context.Context, ref string) (*baremetal.Server, error
 
 // mustOwn is the last barrier before anything is done to a server.
 func (c *Cloud) mustOwn(server *baremetal.Server) error {
-	if c.owns(server) {
-		return nil
-	}
-	return fmt.Errorf("%w: server %s (%q) lacks the tag %q of this provider or is in another project; it is left alone",
-		cloud.ErrInvalid, server.ID, server.Name, scaleway.OwnerTag(c.provider))
+	return c.scope.MustOwn(server.ID, server.Name, server.ProjectID, server.Tags)
 }
 
 func (c *Cloud) owns(server *baremetal.Server) bool {
-	return server.ProjectID == c.project && scaleway.ParseTags(server.Tags).Owner == c.provider
-}
-
-// ref is how the rest of the program names a server. Ids are zonal: in another
-// zone the same id is a 404, which must not pass for "gone".
-func (c *Cloud) ref(id string) string { return c.zone.String() + "/" + id }
-
-func (c *Cloud) serverID(ref string) (string, error) {
-	zone, id, ok := strings.Cut(ref, "/")
-	if !ok || zone != c.zone.String() || !validation.IsUUID(id) {
-		return "", fmt.Errorf("%w: %q does not name a server in zone %s", cloud.ErrInvalid, ref, c.zone)
-	}
-	return id, nil
+	return c.scope.Owns(server.ProjectID, server.Tags)
 }
 
 func (c *Cloud) instance(server *baremetal.Server) cloud.Instance {
 	tags := scaleway.ParseTags(server.Tags)
 	in := cloud.Instance{
-		Ref:         c.ref(server.ID),
+		Ref:         c.scope.Ref(server.ID),
 		MachineID:   tags.Machine,
 		OperationID: tags.Operation,
 		Cluster:     tags.Cluster,
 		Type:        server.OfferName,
-		Zone:        c.zone.String(),
+		Zone:        c.scope.Zone.String(),
 		Power:       power(server.Status),
 		PowerWord:   describe(server),
 		Unfinished:  !installed(server),

@@ -64,7 +64,7 @@ func (c *Cloud) working(ctx context.Context, t *cloud.Task) (*baremetal.Server, 
 		return nil, c.young(t, err)
 	}
 	if !c.belongs(server, t.Spec) {
-		if at, ok := since(t, noteTaken); ok && time.Since(at) < c.timing.Settle {
+		if at, ok := scaleway.NotedTime(t, noteTaken); ok && time.Since(at) < c.timing.Settle {
 			return nil, c.again("server %s does not show the tags yet that were given to it", server.ID)
 		}
 		t.Ref = "" // whoever took it answers for it
@@ -78,7 +78,7 @@ func (c *Cloud) working(ctx context.Context, t *cloud.Task) (*baremetal.Server, 
 func (c *Cloud) hopeless(s *baremetal.Server) error {
 	switch s.Status {
 	case baremetal.ServerStatusOutOfStock:
-		return fmt.Errorf("%w: Scaleway took the order of %s for server %s and had none left in %s", cloud.ErrNoCapacity, s.OfferName, s.ID, c.zone)
+		return fmt.Errorf("%w: Scaleway took the order of %s for server %s and had none left in %s", cloud.ErrNoCapacity, s.OfferName, s.ID, c.scope.Zone)
 	case baremetal.ServerStatusLocked, baremetal.ServerStatusError:
 		return cloud.Advise(fmt.Errorf("%w: Scaleway shows server %s as %s", cloud.ErrInvalid, s.ID, s.Status),
 			"only Scaleway's support can help the server; no Create takes it before it is ready")
@@ -103,7 +103,7 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 	if t.Spec.UserData == nil || t.Notes[noteAsIs] != "" {
 		return nil
 	}
-	id, err := c.serverID(t.Ref)
+	id, err := c.scope.ID(t.Ref, "server")
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 	if len(data) > MaxUserDataBytes {
 		return fmt.Errorf("%w: user data is %d bytes, the limit is %d; shorten --base-user-data", cloud.ErrInvalid, len(data), MaxUserDataBytes)
 	}
-	_, err = c.api.UpdateServer(&baremetal.UpdateServerRequest{Zone: c.zone, ServerID: id, UserData: &data}, scw.WithContext(ctx))
+	_, err = c.api.UpdateServer(&baremetal.UpdateServerRequest{Zone: c.scope.Zone, ServerID: id, UserData: &data}, scw.WithContext(ctx))
 	return c.young(t, scaleway.Explain(err))
 }
 
@@ -182,7 +182,7 @@ func (c *Cloud) startInstall(ctx context.Context, t *cloud.Task, server *baremet
 		return err
 	}
 	_, err = c.api.InstallServer(&baremetal.InstallServerRequest{
-		Zone: c.zone, ServerID: server.ID, OsID: system.ID, Hostname: hostname, SSHKeyIDs: keys,
+		Zone: c.scope.Zone, ServerID: server.ID, OsID: system.ID, Hostname: hostname, SSHKeyIDs: keys,
 	}, scw.WithContext(ctx))
 	switch err = scaleway.Explain(err); {
 	case err == nil:
@@ -225,7 +225,7 @@ func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
 		return nil
 	}
 	_, err = c.api.StartServer(&baremetal.StartServerRequest{
-		Zone: c.zone, ServerID: server.ID, BootType: baremetal.ServerBootTypeNormal,
+		Zone: c.scope.Zone, ServerID: server.ID, BootType: baremetal.ServerBootTypeNormal,
 	}, scw.WithContext(ctx))
 	if err = scaleway.Explain(err); errors.Is(err, cloud.ErrConflict) {
 		return c.again("power-on was refused for now: %v", err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,9 +94,17 @@ func TestSpareInTheMiddleOfAnInstall(t *testing.T) {
 	w := newWorld(t)
 	w.Inject(fakecloud.Fault{Route: fakecloud.RouteInstallMetal, Outcome: fakecloud.OutcomeStuck})
 	c, op := w.connect(t), operation("m-1")
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if err := op.Run(ctx, c.Create()); err == nil || !strings.Contains(err.Error(), `step "install"`) {
+	ctx, cancel := context.WithCancel(deadline(t))
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		defer cancel()
+		for ctx.Err() == nil && !slices.ContainsFunc(w.Metal(), func(s fakecloud.MetalInfo) bool { return s.InstallStatus != "" }) {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	err := op.Run(ctx, c.Create())
+	watch.Wait()
+	if err == nil || !strings.Contains(err.Error(), `step "install"`) {
 		t.Fatalf("Create = %v, want one that was installing", err)
 	}
 	discard(t, c, op)

@@ -20,7 +20,7 @@ var errMoved = errors.New("servers came and went faster than the list could be r
 
 // List implements cloud.Cloud.
 func (c *Cloud) List(ctx context.Context) ([]cloud.Instance, error) {
-	servers, err := c.list(ctx, scaleway.OwnerTag(c.provider))
+	servers, err := c.list(ctx, scaleway.OwnerTag(c.scope.Provider))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (c *Cloud) List(ctx context.Context) ([]cloud.Instance, error) {
 // changed, or does not add up, is read anew.
 func (c *Cloud) list(ctx context.Context, tags ...string) ([]*baremetal.Server, error) {
 	if len(tags) == 0 {
-		tags = []string{scaleway.OwnerTag(c.provider)}
+		tags = []string{scaleway.OwnerTag(c.scope.Provider)}
 	}
 	for range listTries {
 		servers, whole, err := c.listOnce(ctx, tags)
@@ -77,20 +77,18 @@ func (c *Cloud) listOnce(ctx context.Context, tags []string) (servers []*baremet
 }
 
 func (c *Cloud) page(ctx context.Context, tags []string, page, size int) (*baremetal.ListServersResponse, error) {
-	var resp *baremetal.ListServersResponse
-	err := c.guard.Do(c.client, func() (err error) {
-		resp, err = c.api.ListServers(&baremetal.ListServersRequest{
-			Zone:      c.zone,
-			ProjectID: &c.project, // without it the list spans every project the key can read
+	resp, err := scaleway.Read(&c.guard, c.client, func() (*baremetal.ListServersResponse, error) {
+		return c.api.ListServers(&baremetal.ListServersRequest{
+			Zone:      c.scope.Zone,
+			ProjectID: &c.scope.Project, // without it the list spans every project the key can read
 			Tags:      tags,
 			OrderBy:   baremetal.ListServersRequestOrderByCreatedAtAsc,
 			PageSize:  new(uint32(size)),
 			Page:      new(int32(page)),
 		}, scw.WithContext(ctx))
-		return err
 	})
 	if err != nil {
-		return nil, scaleway.Explain(err)
+		return nil, err
 	}
 	if resp.Servers == nil {
 		return nil, scaleway.ErrEmptyAnswer // or "no servers" would be read out of an empty body

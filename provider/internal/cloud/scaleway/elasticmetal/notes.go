@@ -67,19 +67,6 @@ func (c *Cloud) doubtful(t *cloud.Task) (until time.Time, doubt bool) {
 	return at.Add(c.timing.Settle), true
 }
 
-// since reads a time out of a note; ok is false when there is none.
-func since(t *cloud.Task, key string) (time.Time, bool) {
-	n, err := strconv.ParseInt(t.Notes[key], 10, 64)
-	if err != nil {
-		return time.Time{}, false
-	}
-	return time.UnixMilli(n), true
-}
-
-func noteTime(t *cloud.Task, key string, at time.Time) {
-	t.Note(key, strconv.FormatInt(at.UnixMilli(), 10))
-}
-
 func count(t *cloud.Task, key string) int {
 	n, err := strconv.Atoi(strings.TrimSpace(t.Notes[key]))
 	if err != nil {

@@ -37,11 +37,8 @@ func (c *Cloud) order(ctx context.Context, t *cloud.Task) error {
 		return nil
 	}
 	operation := t.Spec.OperationID
-	switch {
-	case operation == "":
-		return fmt.Errorf("%w: an order needs an operation id", cloud.ErrInvalid)
-	case t.Spec.Zone != "" && t.Spec.Zone != c.zone.String():
-		return fmt.Errorf("%w: zone %q: this provider serves %s only", cloud.ErrInvalid, t.Spec.Zone, c.zone)
+	if err := c.scope.CheckOrder(t.Spec); err != nil {
+		return err
 	}
 	if until, doubt := c.doubtful(t); doubt {
 		return c.search(ctx, t, until)
@@ -107,7 +104,7 @@ func (c *Cloud) reuse(ctx context.Context, t *cloud.Task) error {
 		return err
 	}
 	if offer.Stock == baremetal.OfferStockEmpty {
-		return fmt.Errorf("%w: offer %s is out of stock in %s; nothing was ordered", cloud.ErrNoCapacity, offer.Name, c.zone)
+		return fmt.Errorf("%w: offer %s is out of stock in %s; nothing was ordered", cloud.ErrNoCapacity, offer.Name, c.scope.Zone)
 	}
 	t.Note(noteOffer, offer.ID)
 	return errMustOrder
@@ -124,14 +121,14 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderPatience)
 	defer cancel()
 	server, err := c.api.CreateServer(&baremetal.CreateServerRequest{
-		Zone:        c.zone,
+		Zone:        c.scope.Zone,
 		OfferID:     t.Notes[noteOffer],
-		ProjectID:   &c.project,
+		ProjectID:   &c.scope.Project,
 		Name:        scaleway.ServerName(t.Spec.MachineID, operation),
-		Description: "ordered by the BigFleet provider " + c.provider,
+		Description: "ordered by the BigFleet provider " + c.scope.Provider,
 		// In the order itself: tags added later would leave a time in which nobody
 		// knows whose the server is.
-		Tags: append(scaleway.Tags{Owner: c.provider, Machine: t.Spec.MachineID, Operation: operation}.List(), o.Tags...),
+		Tags: append(scaleway.Tags{Owner: c.scope.Provider, Machine: t.Spec.MachineID, Operation: operation}.List(), o.Tags...),
 	}, scw.WithContext(sending))
 	if err == nil && (server == nil || server.ID == "") {
 		err = scaleway.ErrEmptyAnswer
@@ -161,7 +158,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 // search looks for the server of an order whose answer nobody saw.
 func (c *Cloud) search(ctx context.Context, t *cloud.Task, until time.Time) error {
 	operation := t.Spec.OperationID
-	servers, err := c.list(ctx, scaleway.OwnerTag(c.provider), scaleway.OperationTag(operation))
+	servers, err := c.list(ctx, scaleway.OwnerTag(c.scope.Provider), scaleway.OperationTag(operation))
 	if err != nil {
 		return err
 	}
@@ -206,16 +203,16 @@ func withOperation(servers []*baremetal.Server, operation string) []*baremetal.S
 
 // remember makes the server the task's.
 func (c *Cloud) remember(t *cloud.Task, server *baremetal.Server) {
-	t.Ref = c.ref(server.ID)
+	t.Ref = c.scope.Ref(server.ID)
 	clearMark(t)
 	delete(t.Notes, noteOffer)
-	noteTime(t, noteTaken, time.Now())
+	scaleway.NoteTime(t, noteTaken, time.Now())
 }
 
 // young turns "not found" into "not yet" for a server that was just ordered:
 // reads can lag behind the order.
 func (c *Cloud) young(t *cloud.Task, err error) error {
-	if at, ok := since(t, noteTaken); ok && errors.Is(err, cloud.ErrNotFound) && time.Since(at) < c.timing.Settle {
+	if at, ok := scaleway.NotedTime(t, noteTaken); ok && errors.Is(err, cloud.ErrNotFound) && time.Since(at) < c.timing.Settle {
 		return c.again("the server was ordered but cannot be read yet")
 	}
 	return err

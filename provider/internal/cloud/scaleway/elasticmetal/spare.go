@@ -62,9 +62,9 @@ func (c *Cloud) bestSpare(servers []*baremetal.Server, commercialType string) *b
 
 // take makes a server that is there the task's. The caller has the turn.
 func (c *Cloud) take(ctx context.Context, t *cloud.Task, s *baremetal.Server, why string) error {
-	tags := scaleway.Replace(s.Tags, scaleway.Tags{Owner: c.provider, Machine: t.Spec.MachineID, Operation: t.Spec.OperationID})
+	tags := scaleway.Replace(s.Tags, scaleway.Tags{Owner: c.scope.Provider, Machine: t.Spec.MachineID, Operation: t.Spec.OperationID})
 	_, err := c.api.UpdateServer(&baremetal.UpdateServerRequest{
-		Zone: c.zone, ServerID: s.ID, Tags: &tags, Name: new(scaleway.ServerName(t.Spec.MachineID, t.Spec.OperationID)),
+		Zone: c.scope.Zone, ServerID: s.ID, Tags: &tags, Name: new(scaleway.ServerName(t.Spec.MachineID, t.Spec.OperationID)),
 	}, scw.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("take server %s: %w", s.ID, scaleway.Explain(err))
@@ -141,7 +141,7 @@ func (c *Cloud) release(ctx context.Context, t *cloud.Task) error {
 	if t.Spec.OperationID == "" {
 		return nil
 	}
-	servers, err := c.list(ctx, scaleway.OwnerTag(c.provider), scaleway.OperationTag(t.Spec.OperationID))
+	servers, err := c.list(ctx, scaleway.OwnerTag(c.scope.Provider), scaleway.OperationTag(t.Spec.OperationID))
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (c *Cloud) belongs(s *baremetal.Server, spec cloud.Spec) bool {
 }
 
 func (c *Cloud) makeSpare(ctx context.Context, s *baremetal.Server) error {
-	tags := scaleway.Tags{Owner: c.provider, Spare: time.Now().UTC().Format(time.RFC3339)}
+	tags := scaleway.Tags{Owner: c.scope.Provider, Spare: time.Now().UTC().Format(time.RFC3339)}
 	if err := c.retag(ctx, s.ID, scaleway.Replace(s.Tags, tags)); err != nil {
 		return fmt.Errorf("make server %s a spare: %w", s.ID, err)
 	}
@@ -176,7 +176,7 @@ func (c *Cloud) makeSpare(ctx context.Context, s *baremetal.Server) error {
 
 // Keeps implements cloud.Keeper.
 func (c *Cloud) Keeps(ref, commercialType string) string {
-	id, err := c.serverID(ref)
+	id, err := c.scope.ID(ref, "server")
 	if err != nil {
 		return "no server is known to be left; one with this machine's tag that turns up is paid for and becomes a spare"
 	}
@@ -185,5 +185,5 @@ func (c *Cloud) Keeps(ref, commercialType string) string {
 		taker = "the next Create of its slot"
 	}
 	return fmt.Sprintf("server %s is paid for%s and kept as a spare: %s takes it and installs it anew, unless it is error, locked or out_of_stock then; to give it back instead, delete it in the console or with: scw baremetal server delete %s zone=%s",
-		id, c.lastPrice(commercialType), taker, id, c.zone)
+		id, c.lastPrice(commercialType), taker, id, c.scope.Zone)
 }

@@ -92,7 +92,7 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 	for _, id := range ids(t, noteRoot) {
 		err := c.guard.Do(c.client, func() error {
 			_, err := c.block.UpdateVolume(&block.UpdateVolumeRequest{
-				Zone: c.zone, VolumeID: id, Tags: &tags, PerfIops: iops,
+				Zone: c.scope.Zone, VolumeID: id, Tags: &tags, PerfIops: iops,
 			}, scw.WithContext(ctx))
 			return err
 		})
@@ -101,7 +101,7 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 		}
 	}
 	for _, id := range ids(t, noteRootLocal) {
-		_, err := c.api.UpdateVolume(&instance.UpdateVolumeRequest{Zone: c.zone, VolumeID: id, Tags: &tags}, scw.WithContext(ctx))
+		_, err := c.api.UpdateVolume(&instance.UpdateVolumeRequest{Zone: c.scope.Zone, VolumeID: id, Tags: &tags}, scw.WithContext(ctx))
 		if err = judge("local volume", id, err); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 	if t.Spec.UserData == nil {
 		return nil
 	}
-	id, err := c.serverID(t.Ref)
+	id, err := c.scope.ID(t.Ref, "server")
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 		return fmt.Errorf("%w: user data is %d bytes, the limit is %d; shorten --base-user-data", cloud.ErrInvalid, len(data), MaxUserDataBytes)
 	}
 	err = c.api.SetServerUserData(&instance.SetServerUserDataRequest{
-		Zone: c.zone, ServerID: id, Key: userDataKey, Content: bytes.NewReader(data),
+		Zone: c.scope.Zone, ServerID: id, Key: userDataKey, Content: bytes.NewReader(data),
 	}, scw.WithContext(ctx))
 	return c.young(t, scaleway.Explain(err))
 }
@@ -153,7 +153,7 @@ func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
 // switchOn sends the action. Out of stock is answered here: ordering a server
 // claims no hardware.
 func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
-	id, err := c.serverID(t.Ref)
+	id, err := c.scope.ID(t.Ref, "server")
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
 		return c.again("power-on was refused for now: %v", err)
 	}
 	if err == nil {
-		noteTime(t, noteSwitched, time.Now())
+		scaleway.NoteTime(t, noteSwitched, time.Now())
 	}
 	return err
 }
@@ -171,7 +171,7 @@ func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
 // an accepted power-on found no hardware. It must be seen so twice, since a read
 // may lag behind the action.
 func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
-	if at, ok := since(t, noteSwitched); ok && time.Since(at) < c.timing.Poll/2 {
+	if at, ok := scaleway.NotedTime(t, noteSwitched); ok && time.Since(at) < c.timing.Poll/2 {
 		return c.again("the server was switched on a moment ago") // a look now would be a call for nothing
 	}
 	server, err := c.owned(ctx, t.Ref)
@@ -189,7 +189,7 @@ func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
 			return c.again("the server is stopped after its power-on was accepted")
 		}
 		return fmt.Errorf("%w: type %s in %s: the power-on was accepted, but the server fell back to stopped",
-			cloud.ErrNoCapacity, server.CommercialType, c.zone)
+			cloud.ErrNoCapacity, server.CommercialType, c.scope.Zone)
 	case instance.ServerStateStoppedInPlace:
 		return fmt.Errorf("%w: the guest shut itself down while it booted; check the image and the user data", cloud.ErrInvalid)
 	default:
@@ -200,7 +200,7 @@ func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
 func (c *Cloud) act(ctx context.Context, id string, action instance.ServerAction) error {
 	// The answer's task is a dummy; the server itself tells the truth.
 	_, err := c.api.ServerAction(&instance.ServerActionRequest{
-		Zone: c.zone, ServerID: id, Action: action,
+		Zone: c.scope.Zone, ServerID: id, Action: action,
 	}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }

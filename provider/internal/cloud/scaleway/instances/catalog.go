@@ -18,16 +18,10 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 )
 
-// The labels on types.
-const (
-	archLabel        = "kubernetes.io/arch"
-	acceleratorLabel = "bigfleet.io/accelerator"
-	nvidiaResource   = "nvidia.com/gpu"
-	currency         = "EUR"
-)
-
 // Recorded implements cloud.Catalog by a table in this program.
-func (c *Cloud) Recorded() (map[string]cloud.Type, error) { return recordedTypes(c.zone.String()) }
+func (c *Cloud) Recorded() (map[string]cloud.Type, error) {
+	return recordedTypes(c.scope.Zone.String())
+}
 
 // Types implements cloud.Catalog: what the zone sells, at the API's prices. The
 // price covers the server only, without tax, root volume and public address. A
@@ -65,7 +59,7 @@ func (c *Cloud) listTypes(ctx context.Context) (map[string]*instance.ServerType,
 	types := map[string]*instance.ServerType{}
 	for page := int32(1); ; page++ {
 		resp, err := c.api.ListServersTypes(&instance.ListServersTypesRequest{
-			Zone: c.zone, PerPage: new(uint32(maxPageSize)), Page: &page,
+			Zone: c.scope.Zone, PerPage: new(uint32(maxPageSize)), Page: &page,
 		}, scw.WithContext(ctx))
 		switch {
 		case err != nil:
@@ -91,66 +85,22 @@ func (c *Cloud) listTypes(ctx context.Context) (map[string]*instance.ServerType,
 }
 
 func typeOf(name string, st *instance.ServerType) (cloud.Type, bool) {
-	var arch string
+	h := scaleway.Hardware{CPUs: uint64(st.Ncpus), Memory: st.RAM}
 	switch st.Arch {
 	case instance.ArchX86_64:
-		arch = "amd64"
+		h.Arch = "amd64"
 	case instance.ArchArm64:
-		arch = "arm64"
+		h.Arch = "arm64"
 	default:
 		return cloud.Type{}, false
 	}
-	var gpus uint64
-	var model string
-	if st.Gpu != nil && *st.Gpu > 0 {
-		gpus = *st.Gpu
-		if info := st.GpuInfo; info != nil && strings.EqualFold(info.GpuManufacturer, "nvidia") {
-			model = info.GpuName
-		}
+	if st.Gpu != nil {
+		h.GPUs = *st.Gpu
 	}
-	return makeType(name, arch, uint64(st.Ncpus), st.RAM, gpus, model, price(st.HourlyPrice)), true
-}
-
-// makeType describes a type. GPUs whose model is unknown are not promised: the
-// resource they appear under depends on who made them.
-func makeType(name, arch string, cpus, memory, gpus uint64, model string, eurPerHour float64) cloud.Type {
-	t := cloud.Type{
-		Name: name,
-		Arch: arch,
-		Allocatable: map[string]string{
-			"cpu":    strconv.FormatUint(cpus, 10),
-			"memory": bytesQuantity(memory),
-		},
-		Labels:       map[string]string{archLabel: arch},
-		PricePerHour: eurPerHour,
-		Currency:     currency,
+	if info := st.GpuInfo; info != nil && strings.EqualFold(info.GpuManufacturer, "nvidia") {
+		h.Nvidia = info.GpuName
 	}
-	if gpus > 0 && model != "" {
-		t.Allocatable[nvidiaResource] = strconv.FormatUint(gpus, 10)
-		t.Labels[acceleratorLabel] = labelValue(model)
-	}
-	return t
-}
-
-func bytesQuantity(n uint64) string {
-	const gib = 1 << 30
-	if n%gib == 0 {
-		return strconv.FormatUint(n/gib, 10) + "Gi"
-	}
-	return strconv.FormatUint(n, 10)
-}
-
-// labelValue makes a Kubernetes label value of a model's name.
-func labelValue(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
-			return r
-		default:
-			return '-'
-		}
-	}, s)
-	return strings.Trim(s[:min(len(s), 63)], "-_.")
+	return h.Type(name, price(st.HourlyPrice)), true
 }
 
 // price widens a 32-bit price to the decimal number that was sent, not to its
@@ -191,7 +141,7 @@ func recordedTypes(zone string) (map[string]cloud.Type, error) {
 			faults = append(faults, err)
 			return n
 		}
-		cpus, memory, gpus := number(2), number(3), number(4)
+		h := scaleway.Hardware{Arch: row[1], CPUs: number(2), Memory: number(3) << 30, GPUs: number(4), Nvidia: row[5]}
 		eur, err := strconv.ParseFloat(row[6], 64)
 		if err := errors.Join(append(faults, err)...); err != nil {
 			return nil, fmt.Errorf("recorded types, line %d: %w", i+2, err)
@@ -199,7 +149,7 @@ func recordedTypes(zone string) (map[string]cloud.Type, error) {
 		if zone == dearZone {
 			eur *= dearFactor
 		}
-		t := makeType(row[0], row[1], cpus, memory<<30, gpus, row[5], eur)
+		t := h.Type(row[0], eur)
 		all[t.Name] = t
 		if slices.Contains(strings.Fields(row[7]), zone) {
 			here[t.Name] = t

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +26,6 @@ import (
 	"github.com/scaleway/scaleway-sdk-go/api/marketplace/v2"
 	"github.com/scaleway/scaleway-sdk-go/api/vpc/v2"
 	"github.com/scaleway/scaleway-sdk-go/scw"
-	"github.com/scaleway/scaleway-sdk-go/validation"
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
@@ -105,9 +103,7 @@ type Cloud struct {
 	vpc       *vpc.API
 	images    *imageCache
 	guard     scaleway.SRNGuard
-	zone      scw.Zone
-	project   string
-	provider  string
+	scope     scaleway.Scope
 	label     string         // the image of whoever asks for no other
 	public    cloud.PublicIP // the address of whoever asks for no other
 	pageSize  int
@@ -126,22 +122,14 @@ var (
 )
 
 // New checks the configuration and reports all its faults at once. It makes no
-// call. The zone need not be one the SDK knows: Scaleway opens zones faster.
+// call.
 func New(cfg Config) (*Cloud, error) {
 	var faults []error
 	if cfg.Client == nil {
 		faults = append(faults, errors.New("client: missing"))
 	}
-	zone, err := scw.ParseZone(cfg.Zone)
-	if err != nil {
-		faults = append(faults, fmt.Errorf("zone %q: not a Scaleway zone such as fr-par-1; set --zone", cfg.Zone))
-	}
-	if !validation.IsUUID(cfg.ProjectID) {
-		faults = append(faults, fmt.Errorf("project id %q: not a UUID; set --project-id or SCW_DEFAULT_PROJECT_ID", cfg.ProjectID))
-	}
-	if cfg.Provider == "" {
-		faults = append(faults, errors.New("provider: missing; set --provider"))
-	}
+	scope, err := scaleway.NewScope(cfg.Zone, cfg.ProjectID, cfg.Provider)
+	faults = append(faults, err)
 	if cfg.Image == "" {
 		faults = append(faults, errors.New("image: missing; set --image to a marketplace label such as ubuntu_noble, or to an image's UUID"))
 	}
@@ -166,15 +154,13 @@ func New(cfg Config) (*Cloud, error) {
 		api:       instance.NewAPI(cfg.Client),
 		block:     block.NewAPI(cfg.Client),
 		vpc:       vpc.NewAPI(cfg.Client),
-		images:    newImageCache(marketplace.NewAPI(cfg.Client), zone, timing.Images),
+		images:    newImageCache(marketplace.NewAPI(cfg.Client), scope.Zone, timing.Images),
 		label:     cfg.Image,
-		zone:      zone,
-		project:   cfg.ProjectID,
-		provider:  cfg.Provider,
+		scope:     scope,
 		public:    public,
 		pageSize:  cmp.Or(cfg.PageSize, maxPageSize),
 		timing:    timing,
-		log:       log.With("zone", zone.String()),
+		log:       log.With("zone", scope.Zone.String()),
 		processID: rand.Text(),
 	}, nil
 }
@@ -204,7 +190,7 @@ func (c *Cloud) SetCluster(ctx context.Context, ref, cluster string) error {
 		return nil
 	}
 	_, err = c.api.UpdateServer(&instance.UpdateServerRequest{
-		Zone: c.zone, ServerID: server.ID, Tags: &tags,
+		Zone: c.scope.Zone, ServerID: server.ID, Tags: &tags,
 	}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
@@ -216,7 +202,7 @@ func (c *Cloud) Scrub(ctx context.Context, ref string) error {
 		return err
 	}
 	err = scaleway.Explain(c.api.DeleteServerUserData(&instance.DeleteServerUserDataRequest{
-		Zone: c.zone, ServerID: server.ID, Key: userDataKey,
+		Zone: c.scope.Zone, ServerID: server.ID, Key: userDataKey,
 	}, scw.WithContext(ctx)))
 	if errors.Is(err, cloud.ErrNotFound) {
 		return nil
@@ -226,7 +212,7 @@ func (c *Cloud) Scrub(ctx context.Context, ref string) error {
 
 // get reads a server by its bare id.
 func (c *Cloud) get(ctx context.Context, id string) (*instance.Server, error) {
-	resp, err := c.api.GetServer(&instance.GetServerRequest{Zone: c.zone, ServerID: id}, scw.WithContext(ctx))
+	resp, err := c.api.GetServer(&instance.GetServerRequest{Zone: c.scope.Zone, ServerID: id}, scw.WithContext(ctx))
 	if err != nil {
 		return nil, scaleway.Explain(err)
 	}
@@ -238,7 +224,7 @@ func (c *Cloud) get(ctx context.Context, id string) (*instance.Server, error) {
 
 // owned reads the server of a ref and refuses it when it is not ours.
 func (c *Cloud) owned(ctx context.Context, ref string) (*instance.Server, error) {
-	id, err := c.serverID(ref)
+	id, err := c.scope.ID(ref, "server")
 	if err != nil {
 		return nil, err
 	}
@@ -251,38 +237,20 @@ func (c *Cloud) owned(ctx context.Context, ref string) (*instance.Server, error)
 
 // mustOwn is the last barrier before anything is done to a server.
 func (c *Cloud) mustOwn(server *instance.Server) error {
-	if c.owns(server) {
-		return nil
-	}
-	return fmt.Errorf("%w: server %s (%q) lacks the tag %q of this provider or is in another project; it is left alone",
-		cloud.ErrInvalid, server.ID, server.Name, scaleway.OwnerTag(c.provider))
+	return c.scope.MustOwn(server.ID, server.Name, server.Project, server.Tags)
 }
 
-func (c *Cloud) owns(server *instance.Server) bool {
-	return server.Project == c.project && scaleway.ParseTags(server.Tags).Owner == c.provider
-}
-
-// ref is how the rest of the program names a server. Ids are zonal: in another
-// zone the same id is a 404, which must not pass for "deleted".
-func (c *Cloud) ref(id string) string { return c.zone.String() + "/" + id }
-
-func (c *Cloud) serverID(ref string) (string, error) {
-	zone, id, ok := strings.Cut(ref, "/")
-	if !ok || zone != c.zone.String() || !validation.IsUUID(id) {
-		return "", fmt.Errorf("%w: %q does not name a server in zone %s", cloud.ErrInvalid, ref, c.zone)
-	}
-	return id, nil
-}
+func (c *Cloud) owns(server *instance.Server) bool { return c.scope.Owns(server.Project, server.Tags) }
 
 func (c *Cloud) instance(server *instance.Server) cloud.Instance {
 	tags := scaleway.ParseTags(server.Tags)
 	in := cloud.Instance{
-		Ref:         c.ref(server.ID),
+		Ref:         c.scope.Ref(server.ID),
 		MachineID:   tags.Machine,
 		OperationID: tags.Operation,
 		Cluster:     tags.Cluster,
 		Type:        server.CommercialType,
-		Zone:        c.zone.String(),
+		Zone:        c.scope.Zone.String(),
 		Power:       power(server.State),
 		PowerWord:   describe(server),
 	}

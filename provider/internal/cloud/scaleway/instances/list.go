@@ -25,7 +25,7 @@ var errMoved = errors.New("servers went away faster than the list could be read"
 
 // List implements cloud.Cloud.
 func (c *Cloud) List(ctx context.Context) ([]cloud.Instance, error) {
-	servers, err := c.list(ctx, scaleway.OwnerTag(c.provider))
+	servers, err := c.list(ctx, scaleway.OwnerTag(c.scope.Provider))
 	if err != nil {
 		return nil, err
 	}
@@ -98,20 +98,18 @@ func (c *Cloud) joins(ctx context.Context, tags []string, page int, servers []*i
 
 // page reads one page and makes sure that it is what was asked for.
 func (c *Cloud) page(ctx context.Context, tags []string, page, size int) (*instance.ListServersResponse, error) {
-	var resp *instance.ListServersResponse
-	err := c.guard.Do(c.client, func() (err error) {
-		resp, err = c.api.ListServers(&instance.ListServersRequest{
-			Zone:    c.zone,
-			Project: &c.project, // without it the list spans every project the key can read
+	resp, err := scaleway.Read(&c.guard, c.client, func() (*instance.ListServersResponse, error) {
+		return c.api.ListServers(&instance.ListServersRequest{
+			Zone:    c.scope.Zone,
+			Project: &c.scope.Project, // without it the list spans every project the key can read
 			Tags:    tags,
 			Order:   instance.ListServersRequestOrderCreationDateAsc,
 			PerPage: new(uint32(size)),
 			Page:    new(int32(page)),
 		}, scw.WithContext(ctx))
-		return err
 	})
 	if err != nil {
-		return nil, scaleway.Explain(err)
+		return nil, err
 	}
 	if resp.Servers == nil {
 		return nil, scaleway.ErrEmptyAnswer // or "no servers" would be read out of an empty body
@@ -125,47 +123,55 @@ func (c *Cloud) page(ctx context.Context, tags []string, page, size int) (*insta
 
 // localVolumesTagged reads the local volumes of this provider that have the tag.
 func (c *Cloud) localVolumesTagged(ctx context.Context, tag string) ([]*instance.Volume, error) {
-	var resp *instance.ListVolumesResponse
-	err := c.guard.Do(c.client, func() (err error) {
-		resp, err = c.api.ListVolumes(&instance.ListVolumesRequest{
-			Zone: c.zone, Project: &c.project, Tags: []string{tag}, PerPage: new(uint32(maxPageSize)),
+	resp, err := scaleway.Read(&c.guard, c.client, func() (*instance.ListVolumesResponse, error) {
+		return c.api.ListVolumes(&instance.ListVolumesRequest{
+			Zone: c.scope.Zone, Project: &c.scope.Project, Tags: []string{tag}, PerPage: new(uint32(maxPageSize)),
 		}, scw.WithContext(ctx), scw.WithAllPages())
-		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list local volumes: %w", scaleway.Explain(err))
+		return nil, fmt.Errorf("list local volumes: %w", err)
 	}
-	var volumes []*instance.Volume
-	seen := map[string]bool{} // a page can repeat what was on the one before
-	for _, v := range resp.Volumes {
-		if v != nil && !seen[v.ID] && v.Project == c.project && hasTag(v.Tags, tag) && scaleway.ParseTags(v.Tags).Owner == c.provider {
-			seen[v.ID] = true
-			volumes = append(volumes, v)
-		}
-	}
-	return volumes, nil
+	return tagged(c.scope, tag, resp.Volumes, func(v *instance.Volume) (string, string, []string) { return v.ID, v.Project, v.Tags }), nil
 }
 
 // volumesTagged reads the block volumes of this provider that have the tag.
 func (c *Cloud) volumesTagged(ctx context.Context, tag string) ([]*block.Volume, error) {
-	var resp *block.ListVolumesResponse
-	err := c.guard.Do(c.client, func() (err error) {
-		resp, err = c.block.ListVolumes(&block.ListVolumesRequest{
-			Zone: c.zone, ProjectID: &c.project, Tags: []string{tag},
-			PageSize: new(uint32(maxPageSize)),
+	resp, err := scaleway.Read(&c.guard, c.client, func() (*block.ListVolumesResponse, error) {
+		return c.block.ListVolumes(&block.ListVolumesRequest{
+			Zone: c.scope.Zone, ProjectID: &c.scope.Project, Tags: []string{tag}, PageSize: new(uint32(maxPageSize)),
 		}, scw.WithContext(ctx), scw.WithAllPages())
-		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list volumes: %w", scaleway.Explain(err))
+		return nil, fmt.Errorf("list volumes: %w", err)
 	}
-	var volumes []*block.Volume
-	seen := map[string]bool{} // a page can repeat what was on the one before
-	for _, v := range resp.Volumes {
-		if v != nil && !seen[v.ID] && v.ProjectID == c.project && hasTag(v.Tags, tag) && scaleway.ParseTags(v.Tags).Owner == c.provider {
-			seen[v.ID] = true
-			volumes = append(volumes, v)
+	return tagged(c.scope, tag, resp.Volumes, func(v *block.Volume) (string, string, []string) { return v.ID, v.ProjectID, v.Tags }), nil
+}
+
+// addressesTagged reads the flexible IPs of this provider that have the tag.
+func (c *Cloud) addressesTagged(ctx context.Context, tag string) ([]*instance.IP, error) {
+	resp, err := c.api.ListIPs(&instance.ListIPsRequest{
+		Zone: c.scope.Zone, Project: &c.scope.Project, Tags: []string{tag}, PerPage: new(uint32(maxPageSize)),
+	}, scw.WithContext(ctx), scw.WithAllPages())
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", scaleway.Explain(err))
+	}
+	return tagged(c.scope, tag, resp.IPs, func(ip *instance.IP) (string, string, []string) { return ip.ID, ip.Project, ip.Tags }), nil
+}
+
+// tagged returns what is in scope and has the tag, each once: a page can repeat
+// what was on the one before, and the filters of the API are not relied on.
+func tagged[T any](scope scaleway.Scope, tag string, list []*T, read func(*T) (id, project string, tags []string)) []*T {
+	var ours []*T
+	seen := map[string]bool{}
+	for _, v := range list {
+		if v == nil {
+			continue
+		}
+		id, project, tags := read(v)
+		if !seen[id] && hasTag(tags, tag) && scope.Owns(project, tags) {
+			seen[id] = true
+			ours = append(ours, v)
 		}
 	}
-	return volumes, nil
+	return ours
 }

@@ -21,7 +21,7 @@ func (c *Cloud) connect(ctx context.Context, t *cloud.Task) error {
 	if err != nil {
 		return err
 	}
-	id, err := c.serverID(t.Ref)
+	id, err := c.scope.ID(t.Ref, "server")
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (c *Cloud) connectIPv6(ctx context.Context, t *cloud.Task, serverID string,
 		}
 	}
 	resp, err := c.api.CreateIP(&instance.CreateIPRequest{
-		Zone: c.zone, Project: &c.project, Type: instance.IPTypeRoutedIPv6, Server: &serverID, Tags: c.tags(t.Spec, o),
+		Zone: c.scope.Zone, Project: &c.scope.Project, Type: instance.IPTypeRoutedIPv6, Server: &serverID, Tags: c.tags(t.Spec, o),
 	}, scw.WithContext(ctx))
 	if err == nil && resp.IP == nil {
 		err = scaleway.ErrEmptyAnswer
@@ -67,31 +67,12 @@ func (c *Cloud) attach(ctx context.Context, serverID string, found []*instance.I
 		return nil
 	}
 	_, err := c.api.UpdateIP(&instance.UpdateIPRequest{
-		Zone: c.zone, IP: found[0].ID, Server: &instance.NullableStringValue{Value: serverID},
+		Zone: c.scope.Zone, IP: found[0].ID, Server: &instance.NullableStringValue{Value: serverID},
 	}, scw.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("public_ip: attach %s: %w", found[0].ID, scaleway.Explain(err))
 	}
 	return nil
-}
-
-// addressesTagged reads the flexible IPs of this provider that have the tag.
-func (c *Cloud) addressesTagged(ctx context.Context, tag string) ([]*instance.IP, error) {
-	resp, err := c.api.ListIPs(&instance.ListIPsRequest{
-		Zone: c.zone, Project: &c.project, Tags: []string{tag}, PerPage: new(uint32(maxPageSize)),
-	}, scw.WithContext(ctx), scw.WithAllPages())
-	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", scaleway.Explain(err))
-	}
-	var ours []*instance.IP
-	seen := map[string]bool{} // a page can repeat what was on the one before
-	for _, ip := range resp.IPs {
-		if ip != nil && !seen[ip.ID] && ip.Project == c.project && hasTag(ip.Tags, tag) && scaleway.ParseTags(ip.Tags).Owner == c.provider {
-			seen[ip.ID] = true
-			ours = append(ours, ip)
-		}
-	}
-	return ours, nil
 }
 
 // connectPrivate attaches the private networks, in their order, which is that of
@@ -102,14 +83,12 @@ func (c *Cloud) connectPrivate(ctx context.Context, t *cloud.Task, serverID stri
 	}
 	there := map[string]bool{}
 	if t.Rerun {
-		var resp *instance.ListPrivateNICsResponse
-		err := c.guard.Do(c.client, func() (err error) {
-			resp, err = c.api.ListPrivateNICs(&instance.ListPrivateNICsRequest{
-				Zone: c.zone, ServerID: serverID, PerPage: new(uint32(maxPageSize)),
+		resp, err := scaleway.Read(&c.guard, c.client, func() (*instance.ListPrivateNICsResponse, error) {
+			return c.api.ListPrivateNICs(&instance.ListPrivateNICsRequest{
+				Zone: c.scope.Zone, ServerID: serverID, PerPage: new(uint32(maxPageSize)),
 			}, scw.WithContext(ctx))
-			return err
 		})
-		if err = c.young(t, scaleway.Explain(err)); err != nil {
+		if err = c.young(t, err); err != nil {
 			return fmt.Errorf("list private interfaces: %w", err)
 		}
 		for _, nic := range resp.PrivateNics {
@@ -123,7 +102,7 @@ func (c *Cloud) connectPrivate(ctx context.Context, t *cloud.Task, serverID stri
 			continue
 		}
 		_, err := c.api.CreatePrivateNIC(&instance.CreatePrivateNICRequest{
-			Zone: c.zone, ServerID: serverID, PrivateNetworkID: network, Tags: c.tags(t.Spec, o),
+			Zone: c.scope.Zone, ServerID: serverID, PrivateNetworkID: network, Tags: c.tags(t.Spec, o),
 		}, scw.WithContext(ctx))
 		err = scaleway.Explain(err)
 		if gone, ok := errors.AsType[*scw.ResourceNotFoundError](err); ok && gone.Resource != "instance_server" {

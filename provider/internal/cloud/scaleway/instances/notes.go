@@ -36,19 +36,6 @@ func addID(t *cloud.Task, key, id string) {
 	}
 }
 
-// since reads a time, in Unix milliseconds, out of a note; ok is false when there is none.
-func since(t *cloud.Task, key string) (time.Time, bool) {
-	n, err := strconv.ParseInt(t.Notes[key], 10, 64)
-	if err != nil {
-		return time.Time{}, false
-	}
-	return time.UnixMilli(n), true
-}
-
-func noteTime(t *cloud.Task, key string, at time.Time) {
-	t.Note(key, strconv.FormatInt(at.UnixMilli(), 10))
-}
-
 // window is what the note of an order says: until when a server may still come
 // out of a POST whose answer nobody saw. A window that another process opened
 // proves nothing: that process may have sent one more POST and died before it

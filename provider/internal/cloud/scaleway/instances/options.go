@@ -34,7 +34,7 @@ func (c *Cloud) publicAddress(o cloud.Options) cloud.PublicIP { return cmp.Or(o.
 
 // tags are on everything that one Create makes.
 func (c *Cloud) tags(spec cloud.Spec, o cloud.Options) []string {
-	own := scaleway.Tags{Owner: c.provider, Machine: spec.MachineID, Operation: spec.OperationID}.List()
+	own := scaleway.Tags{Owner: c.scope.Provider, Machine: spec.MachineID, Operation: spec.OperationID}.List()
 	return append(own, o.Tags...)
 }
 

@@ -22,11 +22,8 @@ func (c *Cloud) order(ctx context.Context, t *cloud.Task) error {
 	if t.Ref != "" {
 		return nil
 	}
-	if t.Spec.OperationID == "" {
-		return fmt.Errorf("%w: an order needs an operation id", cloud.ErrInvalid)
-	}
-	if t.Spec.Zone != "" && t.Spec.Zone != c.zone.String() {
-		return fmt.Errorf("%w: zone %q: this provider serves %s only", cloud.ErrInvalid, t.Spec.Zone, c.zone)
+	if err := c.scope.CheckOrder(t.Spec); err != nil {
+		return err
 	}
 	if t.Rerun {
 		found, err := c.adopt(ctx, t)
@@ -63,7 +60,7 @@ func (c *Cloud) adopt(ctx context.Context, t *cloud.Task) (bool, error) {
 // byOperation lists the servers of an operation, oldest first.
 func (c *Cloud) byOperation(ctx context.Context, operationID string) ([]*instance.Server, error) {
 	tag := scaleway.OperationTag(operationID)
-	servers, err := c.list(ctx, scaleway.OwnerTag(c.provider), tag)
+	servers, err := c.list(ctx, scaleway.OwnerTag(c.scope.Provider), tag)
 	if err != nil {
 		return nil, err
 	}
@@ -123,13 +120,13 @@ func (c *Cloud) request(ctx context.Context, spec cloud.Spec) (*instance.CreateS
 	}
 	dynamic := c.publicAddress(o) == cloud.PublicDynamic
 	req := &instance.CreateServerRequest{
-		Zone:              c.zone,
+		Zone:              c.scope.Zone,
 		Name:              scaleway.ServerName(spec.MachineID, spec.OperationID),
 		CommercialType:    spec.Type,
 		Image:             &image,
 		Volumes:           volumes(c.image(o), o.RootVolume),
 		DynamicIPRequired: &dynamic,
-		Project:           &c.project,
+		Project:           &c.scope.Project,
 		// In the POST itself: tags added later would leave a time in which nobody
 		// knows whose the server is.
 		Tags: c.tags(spec, o),
@@ -162,8 +159,8 @@ func (c *Cloud) missing(req *instance.CreateServerRequest, err error) error {
 
 // remember notes the ordered server and its volumes.
 func (c *Cloud) remember(t *cloud.Task, server *instance.Server) {
-	t.Ref = c.ref(server.ID)
-	noteTime(t, noteOrdered, time.Now())
+	t.Ref = c.scope.Ref(server.ID)
+	scaleway.NoteTime(t, noteOrdered, time.Now())
 	noteVolumes(t, server)
 }
 
@@ -183,7 +180,7 @@ func noteVolumes(t *cloud.Task, server *instance.Server) {
 // young turns "not found" into "not yet" for a server that was just ordered:
 // reads can lag behind the order.
 func (c *Cloud) young(t *cloud.Task, err error) error {
-	if at, ok := since(t, noteOrdered); ok && errors.Is(err, cloud.ErrNotFound) && time.Since(at) < c.timing.Settle {
+	if at, ok := scaleway.NotedTime(t, noteOrdered); ok && errors.Is(err, cloud.ErrNotFound) && time.Since(at) < c.timing.Settle {
 		return c.again("the server was ordered but cannot be read yet")
 	}
 	return err

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	block "github.com/scaleway/scaleway-sdk-go/api/block/v1"
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
 	"github.com/scaleway/scaleway-sdk-go/scw"
-	"github.com/scaleway/scaleway-sdk-go/validation"
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/cloud/scaleway"
@@ -18,7 +16,7 @@ import (
 // Strays implements cloud.Sweeper: volumes of both planes and flexible IPs.
 // Dynamic addresses carry no tags and go with their server.
 func (c *Cloud) Strays(ctx context.Context) ([]cloud.Stray, error) {
-	tag := scaleway.OwnerTag(c.provider)
+	tag := scaleway.OwnerTag(c.scope.Provider)
 	volumes, err := c.volumesTagged(ctx, tag)
 	if err != nil {
 		return nil, err
@@ -62,7 +60,7 @@ func (c *Cloud) Strays(ctx context.Context) ([]cloud.Stray, error) {
 
 func (c *Cloud) stray(kind, id string, list []string) cloud.Stray {
 	tags := scaleway.ParseTags(list)
-	return cloud.Stray{Kind: kind, Ref: c.ref(id), MachineID: tags.Machine, OperationID: tags.Operation}
+	return cloud.Stray{Kind: kind, Ref: c.scope.Ref(id), MachineID: tags.Machine, OperationID: tags.Operation}
 }
 
 // idleVolume says that nothing uses a volume and nothing is being done to it.
@@ -77,11 +75,10 @@ func idleLocal(v *instance.Volume) bool {
 
 // Remove implements cloud.Sweeper.
 func (c *Cloud) Remove(ctx context.Context, s cloud.Stray) error {
-	zone, id, ok := strings.Cut(s.Ref, "/")
-	if !ok || zone != c.zone.String() || !validation.IsUUID(id) {
-		return fmt.Errorf("%w: %q does not name a %s in zone %s", cloud.ErrInvalid, s.Ref, s.Kind, c.zone)
+	id, err := c.scope.ID(s.Ref, s.Kind)
+	if err != nil {
+		return err
 	}
-	var err error
 	switch s.Kind {
 	case cloud.KindVolume:
 		if err = c.removeVolume(ctx, id); errors.Is(err, cloud.ErrNotFound) {
@@ -100,38 +97,38 @@ func (c *Cloud) removeVolume(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if volume.ProjectID != c.project || scaleway.ParseTags(volume.Tags).Owner != c.provider || !idleVolume(volume) {
+	if !c.scope.Owns(volume.ProjectID, volume.Tags) || !idleVolume(volume) {
 		return errInUse("volume", id)
 	}
-	err = c.block.DeleteVolume(&block.DeleteVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+	err = c.block.DeleteVolume(&block.DeleteVolumeRequest{Zone: c.scope.Zone, VolumeID: id}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
 
 func (c *Cloud) removeLocalVolume(ctx context.Context, id string) error {
-	resp, err := c.api.GetVolume(&instance.GetVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+	resp, err := c.api.GetVolume(&instance.GetVolumeRequest{Zone: c.scope.Zone, VolumeID: id}, scw.WithContext(ctx))
 	switch {
 	case err != nil:
 		return scaleway.Explain(err)
 	case resp.Volume == nil:
 		return fmt.Errorf("read local volume %s: %w", id, scaleway.ErrEmptyAnswer)
-	case resp.Volume.Project != c.project || scaleway.ParseTags(resp.Volume.Tags).Owner != c.provider || !idleLocal(resp.Volume):
+	case !c.scope.Owns(resp.Volume.Project, resp.Volume.Tags) || !idleLocal(resp.Volume):
 		return errInUse("local volume", id)
 	}
-	err = c.api.DeleteVolume(&instance.DeleteVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+	err = c.api.DeleteVolume(&instance.DeleteVolumeRequest{Zone: c.scope.Zone, VolumeID: id}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
 
 func (c *Cloud) removeAddress(ctx context.Context, id string) error {
-	resp, err := c.api.GetIP(&instance.GetIPRequest{Zone: c.zone, IP: id}, scw.WithContext(ctx))
+	resp, err := c.api.GetIP(&instance.GetIPRequest{Zone: c.scope.Zone, IP: id}, scw.WithContext(ctx))
 	switch {
 	case err != nil:
 		return scaleway.Explain(err)
 	case resp.IP == nil:
 		return fmt.Errorf("read address %s: %w", id, scaleway.ErrEmptyAnswer)
-	case resp.IP.Project != c.project || scaleway.ParseTags(resp.IP.Tags).Owner != c.provider || resp.IP.Server != nil:
+	case !c.scope.Owns(resp.IP.Project, resp.IP.Tags) || resp.IP.Server != nil:
 		return errInUse("address", id)
 	}
-	err = c.api.DeleteIP(&instance.DeleteIPRequest{Zone: c.zone, IP: id}, scw.WithContext(ctx))
+	err = c.api.DeleteIP(&instance.DeleteIPRequest{Zone: c.scope.Zone, IP: id}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
 
@@ -141,13 +138,11 @@ func errInUse(what, id string) error {
 
 // volume reads a block volume.
 func (c *Cloud) volume(ctx context.Context, id string) (*block.Volume, error) {
-	var volume *block.Volume
-	err := c.guard.Do(c.client, func() (err error) {
-		volume, err = c.block.GetVolume(&block.GetVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
-		return err
+	volume, err := scaleway.Read(&c.guard, c.client, func() (*block.Volume, error) {
+		return c.block.GetVolume(&block.GetVolumeRequest{Zone: c.scope.Zone, VolumeID: id}, scw.WithContext(ctx))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read volume %s: %w", id, scaleway.Explain(err))
+		return nil, fmt.Errorf("read volume %s: %w", id, err)
 	}
 	return volume, nil
 }

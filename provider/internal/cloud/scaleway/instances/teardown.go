@@ -125,7 +125,7 @@ func (c *Cloud) record(ctx context.Context, t *cloud.Task, server *instance.Serv
 		}
 	}
 	for _, ip := range server.PublicIPs {
-		if ip != nil && !ip.Dynamic && scaleway.ParseTags(ip.Tags).Owner == c.provider {
+		if ip != nil && !ip.Dynamic && scaleway.ParseTags(ip.Tags).Owner == c.scope.Provider {
 			addID(t, noteAddresses, ip.ID)
 		}
 	}
@@ -141,7 +141,7 @@ func (c *Cloud) ownsVolume(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return scaleway.ParseTags(volume.Tags).Owner == c.provider, nil
+	return scaleway.ParseTags(volume.Tags).Owner == c.scope.Provider, nil
 }
 
 // recordStray notes the volumes and addresses that a server left behind. Those
@@ -253,7 +253,7 @@ func (c *Cloud) push(ctx context.Context, t *cloud.Task, server *instance.Server
 func (c *Cloud) stop(ctx context.Context, t *cloud.Task, server *instance.Server) (leaving bool, err error) {
 	if server.Protected {
 		_, err := c.api.UpdateServer(&instance.UpdateServerRequest{
-			Zone: c.zone, ServerID: server.ID, Protected: new(false),
+			Zone: c.scope.Zone, ServerID: server.ID, Protected: new(false),
 		}, scw.WithContext(ctx))
 		if err != nil {
 			return false, fmt.Errorf("lift the protection of server %s: %w", server.ID, scaleway.Explain(err))
@@ -276,7 +276,7 @@ func (c *Cloud) stop(ctx context.Context, t *cloud.Task, server *instance.Server
 }
 
 func (c *Cloud) deleteServer(ctx context.Context, id string) error {
-	err := scaleway.Explain(c.api.DeleteServer(&instance.DeleteServerRequest{Zone: c.zone, ServerID: id}, scw.WithContext(ctx)))
+	err := scaleway.Explain(c.api.DeleteServer(&instance.DeleteServerRequest{Zone: c.scope.Zone, ServerID: id}, scw.WithContext(ctx)))
 	if stateRefusal(err) {
 		return c.again("server %s cannot be deleted yet: %v", id, err)
 	}
@@ -286,15 +286,15 @@ func (c *Cloud) deleteServer(ctx context.Context, id string) error {
 // unstick waits out a transition. One that takes longer than any regular one
 // is broken into with an action that the API says it allows.
 func (c *Cloud) unstick(ctx context.Context, t *cloud.Task, server *instance.Server) (leaving bool, err error) {
-	began, ok := since(t, noteMoving+server.ID)
+	began, ok := scaleway.NotedTime(t, noteMoving+server.ID)
 	if !ok {
 		began = time.Now()
-		noteTime(t, noteMoving+server.ID, began)
+		scaleway.NoteTime(t, noteMoving+server.ID, began)
 	}
 	if time.Since(began) < c.timing.Stuck {
 		return false, c.again("server %s is %s", server.ID, describe(server))
 	}
-	noteTime(t, noteMoving+server.ID, time.Now()) // and again only after as long
+	scaleway.NoteTime(t, noteMoving+server.ID, time.Now()) // and again only after as long
 	for _, action := range []instance.ServerAction{
 		instance.ServerActionTerminate, instance.ServerActionPoweroff, instance.ServerActionStopInPlace,
 	} {
@@ -315,13 +315,13 @@ func (c *Cloud) unstick(ctx context.Context, t *cloud.Task, server *instance.Ser
 // stay in use for a minute after its server is gone.
 func (c *Cloud) deleteVolumes(ctx context.Context, t *cloud.Task) error {
 	for _, id := range ids(t, noteLocal) {
-		err := c.api.DeleteVolume(&instance.DeleteVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+		err := c.api.DeleteVolume(&instance.DeleteVolumeRequest{Zone: c.scope.Zone, VolumeID: id}, scw.WithContext(ctx))
 		if err := c.deleted("local volume", id, err); err != nil {
 			return err
 		}
 	}
 	for _, id := range ids(t, noteBlock) {
-		err := c.block.DeleteVolume(&block.DeleteVolumeRequest{Zone: c.zone, VolumeID: id}, scw.WithContext(ctx))
+		err := c.block.DeleteVolume(&block.DeleteVolumeRequest{Zone: c.scope.Zone, VolumeID: id}, scw.WithContext(ctx))
 		if err := c.deleted("block volume", id, err); err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func (c *Cloud) deleteVolumes(ctx context.Context, t *cloud.Task) error {
 // with their server.
 func (c *Cloud) deleteAddresses(ctx context.Context, t *cloud.Task) error {
 	for _, id := range ids(t, noteAddresses) {
-		err := c.api.DeleteIP(&instance.DeleteIPRequest{Zone: c.zone, IP: id}, scw.WithContext(ctx))
+		err := c.api.DeleteIP(&instance.DeleteIPRequest{Zone: c.scope.Zone, IP: id}, scw.WithContext(ctx))
 		if err := c.deleted("address", id, err); err != nil {
 			return err
 		}
