@@ -3,8 +3,6 @@ package crash
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,22 +13,13 @@ import (
 	"github.com/scaleway/scaleway-sdk-go/scw"
 
 	"bigfleet-providers/provider/internal/cloud/scaleway"
-	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/fakecloud/fakecloudtest"
 )
 
 // console is the API as an operator uses it.
 func (f *fleet) console() *scw.Client {
 	f.t.Helper()
-	server := httptest.NewServer(f.cloud.Handler())
-	f.t.Cleanup(server.Close)
-	client, err := scaleway.NewClient(scaleway.ClientConfig{
-		AccessKey: fakecloud.DefaultAccessKey, SecretKey: fakecloud.DefaultSecretKey, ProjectID: fakecloud.DefaultProjectID,
-		Zone: "fr-par-1", APIURL: server.URL, HTTP: &http.Client{Timeout: callTimeout},
-	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return client
+	return fakecloudtest.Client(f.t, fakecloudtest.Serve(f.t, f.cloud), "fr-par-1", nil)
 }
 
 // byHand orders a server, installs it and returns its id.

@@ -6,25 +6,15 @@ import (
 	"time"
 )
 
-// proceedMetal runs the phases one after the other as the server's only
-// transition.
+// proceedMetal is proceed for phases that each modify the server.
 func (c *Cloud) proceedMetal(s *metalServer, o Outcome, phases ...phase) {
-	c.cancel(s.flow)
-	s.flow = nil
-	if o == OutcomeStuck || len(phases) == 0 {
-		return
-	}
-	flow := c.after(phases[0].after, func() {
-		s.flow = nil
-		phases[0].do()
-		s.modified = time.Now()
-		if len(phases) > 1 {
-			c.proceedMetal(s, OutcomeNormal, phases[1:]...)
+	for i, p := range phases {
+		phases[i].do = func() {
+			p.do()
+			s.modified = time.Now()
 		}
-	})
-	if flow != nil { // nil after a phase that took no time, which has set the next
-		s.flow = flow
 	}
+	c.proceed(&s.flow, o, phases...)
 }
 
 // deliver is the way from an order to a server: ready is not installed. What

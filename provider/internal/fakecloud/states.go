@@ -121,20 +121,20 @@ func (c *Cloud) act(s *server, action string, o Outcome) error {
 		return c.powerOn(s, o)
 	case "poweroff":
 		c.halt(s, "stopping")
-		c.proceed(s, o, phase{c.delays.PowerOff, func() { c.becomeStopped(s) }})
+		c.proceed(&s.flow, o, phase{c.delays.PowerOff, func() { c.becomeStopped(s) }})
 	case "terminate":
 		c.halt(s, "terminating")
-		c.proceed(s, o,
+		c.proceed(&s.flow, o,
 			phase{c.delays.Terminate * 2 / 5, func() { c.detachNetworkVolumes(s, c.delays.DetachTerminated) }},
 			phase{c.delays.Terminate * 3 / 5, func() { c.removeServer(s, true) }})
 	case "reboot":
 		c.halt(s, "rebooting")
-		c.proceed(s, o,
+		c.proceed(&s.flow, o,
 			phase{c.delays.Reboot * 7 / 8, func() { c.enter(s, StateStarting, "rebooting") }},
 			phase{c.delays.Reboot / 8, func() { c.becomeRunning(s) }})
 	case "stop_in_place":
 		c.halt(s, "stopping in place")
-		c.proceed(s, o, phase{c.delays.StopInPlace, func() { c.enter(s, StateStoppedInPlace, "stopped in place") }})
+		c.proceed(&s.flow, o, phase{c.delays.StopInPlace, func() { c.enter(s, StateStoppedInPlace, "stopped in place") }})
 	}
 	return nil
 }
@@ -145,22 +145,23 @@ type phase struct {
 	do    func()
 }
 
-// proceed runs the phases one after the other as the server's only transition.
-func (c *Cloud) proceed(s *server, o Outcome, phases ...phase) {
-	c.cancel(s.flow)
-	s.flow = nil
+// proceed runs the phases one after the other as a server's only transition,
+// which flow is.
+func (c *Cloud) proceed(flow **pending, o Outcome, phases ...phase) {
+	c.cancel(*flow)
+	*flow = nil
 	if o == OutcomeStuck || len(phases) == 0 {
 		return
 	}
-	flow := c.after(phases[0].after, func() {
-		s.flow = nil
+	next := c.after(phases[0].after, func() {
+		*flow = nil
 		phases[0].do()
 		if len(phases) > 1 {
-			c.proceed(s, OutcomeNormal, phases[1:]...)
+			c.proceed(flow, OutcomeNormal, phases[1:]...)
 		}
 	})
-	if flow != nil { // nil after a phase that took no time, which has set the next
-		s.flow = flow
+	if next != nil { // nil after a phase that took no time, which has set the next
+		*flow = next
 	}
 }
 
@@ -194,7 +195,7 @@ func (c *Cloud) powerOn(s *server, o Outcome) error {
 	if o == OutcomeFallBack {
 		phases[len(phases)-1].do = func() { c.becomeStopped(s) }
 	}
-	c.proceed(s, o, phases...)
+	c.proceed(&s.flow, o, phases...)
 	return nil
 }
 
@@ -340,7 +341,7 @@ func (c *Cloud) ForceState(serverID, state, detail string) error {
 }
 
 func (c *Cloud) forceState(s *server, state, detail string) {
-	c.proceed(s, OutcomeStuck)
+	c.proceed(&s.flow, OutcomeStuck)
 	if state == StateStopped {
 		c.becomeStopped(s)
 	}

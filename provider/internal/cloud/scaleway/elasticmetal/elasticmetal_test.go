@@ -2,11 +2,8 @@ package elasticmetal_test
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/fakecloud/fakecloudtest"
 )
 
 const (
@@ -40,34 +38,14 @@ func newWorld(t *testing.T, adjust ...func(*fakecloud.Options)) *world {
 		f(&o)
 	}
 	w := &world{Cloud: fakecloud.New(o)}
-	srv := httptest.NewServer(w.Handler())
-	t.Cleanup(func() {
-		srv.Close()
-		w.Close()
-	})
-	w.url = srv.URL
+	t.Cleanup(w.Close)
+	w.url = fakecloudtest.Serve(t, w.Cloud)
 	return w
 }
 
 func (w *world) client(t *testing.T) *scw.Client {
 	t.Helper()
-	return w.clientOver(t, func(next http.RoundTripper) http.RoundTripper { return next })
-}
-
-// clientOver is client with a transport around its own.
-func (w *world) clientOver(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) *scw.Client {
-	t.Helper()
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	client, err := scaleway.NewClient(scaleway.ClientConfig{
-		AccessKey: fakecloud.DefaultAccessKey, SecretKey: fakecloud.DefaultSecretKey, ProjectID: fakecloud.DefaultProjectID,
-		Zone: zone, APIURL: w.url, Version: "test",
-		HTTP: &http.Client{Transport: wrap(transport), Timeout: 5 * time.Second},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return fakecloudtest.Client(t, w.url, zone, nil)
 }
 
 // connect returns a new process' adapter; adjust may change its configuration.
@@ -167,21 +145,8 @@ func (w *world) contract() *cloudtest.World {
 			}
 			waitFor(t, "server gone", func() bool { _, ok := w.server(ref); return !ok })
 		},
-		Stranger: w.stranger,
-		LoseAnswer: func(n int) func() bool {
-			var calls atomic.Int64
-			w.Inject(fakecloud.Fault{
-				Match: func(r fakecloud.Request) bool {
-					if strings.HasPrefix(r.Route, http.MethodGet) {
-						return false
-					}
-					calls.Add(1)
-					return true
-				},
-				Skip: n, Commit: true, Hangup: true,
-			})
-			return func() bool { return calls.Load() > int64(n) }
-		},
+		Stranger:   w.stranger,
+		LoseAnswer: func(n int) func() bool { return fakecloudtest.LoseAnswer(w.Cloud, n) },
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/fakecloud/fakecloudtest"
 )
 
 func operation(machine string) *cloudtest.Operation {
@@ -179,7 +180,7 @@ func TestOrdersGoOneAtATime(t *testing.T) {
 	w.Inject(fakecloud.Fault{Route: fakecloud.RouteCreateMetal, Times: -1, Delay: 5 * time.Millisecond, Commit: true})
 	orders := &crossing{}
 	c := w.connect(t, func(cfg *elasticmetal.Config) {
-		cfg.Client = w.clientOver(t, func(next http.RoundTripper) http.RoundTripper {
+		cfg.Client = fakecloudtest.Client(t, w.url, zone, func(next http.RoundTripper) http.RoundTripper {
 			orders.next = next
 			return orders
 		})

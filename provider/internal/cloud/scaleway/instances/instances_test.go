@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +13,9 @@ import (
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/cloud/cloudtest"
-	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/cloud/scaleway/instances"
 	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/fakecloud/fakecloudtest"
 )
 
 const (
@@ -41,32 +39,14 @@ func newWorld(t *testing.T) *world {
 func newWorldAt(t *testing.T, scale float64) *world {
 	t.Helper()
 	w := &world{Cloud: fakecloud.New(fakecloud.Options{Scale: scale})}
-	srv := httptest.NewServer(w.Handler())
-	t.Cleanup(func() {
-		srv.Close()
-		w.Close()
-	})
-	w.url = srv.URL
+	t.Cleanup(w.Close)
+	w.url = fakecloudtest.Serve(t, w.Cloud)
 	return w
 }
 
 func (w *world) client(t *testing.T) *scw.Client {
 	t.Helper()
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	client, err := scaleway.NewClient(scaleway.ClientConfig{
-		AccessKey: fakecloud.DefaultAccessKey,
-		SecretKey: fakecloud.DefaultSecretKey,
-		ProjectID: fakecloud.DefaultProjectID,
-		Zone:      zone,
-		APIURL:    w.url,
-		Version:   "test",
-		HTTP:      &http.Client{Transport: transport, Timeout: 5 * time.Second},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return fakecloudtest.Client(t, w.url, zone, nil)
 }
 
 // connect returns a new process' adapter; adjust may change its configuration.
@@ -187,21 +167,8 @@ func (w *world) contract(commercialType string) *cloudtest.World {
 			w.action(t, ref, instance.ServerActionTerminate)
 			waitFor(t, "server gone", func() bool { _, ok := w.server(ref); return !ok })
 		},
-		Stranger: w.stranger,
-		LoseAnswer: func(n int) func() bool {
-			var calls atomic.Int64
-			w.Inject(fakecloud.Fault{
-				Match: func(r fakecloud.Request) bool {
-					if strings.HasPrefix(r.Route, http.MethodGet) {
-						return false
-					}
-					calls.Add(1)
-					return true
-				},
-				Skip: n, Commit: true, Hangup: true,
-			})
-			return func() bool { return calls.Load() > int64(n) }
-		},
+		Stranger:   w.stranger,
+		LoseAnswer: func(n int) func() bool { return fakecloudtest.LoseAnswer(w.Cloud, n) },
 		States: map[string]func(*testing.T, string){
 			"running": func(*testing.T, string) {},
 			"stopped": func(t *testing.T, ref string) {
