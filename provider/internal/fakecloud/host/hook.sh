@@ -11,7 +11,11 @@ for hook in @HOOK@ "$root/opt/bigfleet/bootstrap"; do
 done
 
 joined=$root/var/lib/cluster/joined
-echo "$1 $BIGFLEET_COMMAND_ID $BIGFLEET_ATTEMPT $BIGFLEET_CLUSTER_ID" >>"$root/var/log/hook.log"
+log=$root/var/log/hook.log
+if [ -f "$log" ] && [ "$(wc -c <"$log")" -ge @LIMIT@ ]; then
+  mv "$log" "$log.1"
+fi
+echo "$1 $BIGFLEET_COMMAND_ID $BIGFLEET_ATTEMPT $BIGFLEET_CLUSTER_ID" >>"$log"
 case $1 in
 configure)
   if [ "$(head -c 2 "$BIGFLEET_BLOB_FILE")" = '#!' ]; then

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -56,7 +57,7 @@ const (
 	enabledPath = "etc/systemd/system/multi-user.target.wants/bigfleet-agent.service" // there when the agent starts at boot
 	hookPath    = "usr/lib/bigfleet-agent/bootstrap"
 
-	maxLogBytes  = 1 << 20         // of AgentLog, twice
+	maxLogBytes  = 1 << 20         // of AgentLog and HookLog, twice
 	politeness   = 2 * time.Second // between SIGTERM and SIGKILL
 	restartPause = time.Second     // before an agent that ended is started again
 	killWait     = 5 * time.Second // for killed processes to be gone
@@ -189,7 +190,7 @@ func (m *processes) firstBoot(g fakecloud.Guest) error {
 	if seedErr != nil {
 		return nil
 	}
-	hook := strings.NewReplacer("@ROOT@", quote(m.dir), "@HOOK@", quote(m.opts.HookPath)).Replace(hookScript)
+	hook := strings.NewReplacer("@ROOT@", quote(m.dir), "@HOOK@", quote(m.opts.HookPath), "@LIMIT@", strconv.Itoa(maxLogBytes)).Replace(hookScript)
 	config, err := m.agentConfig(&s)
 	if err != nil {
 		return err

@@ -145,8 +145,14 @@ func TestProcess(t *testing.T) {
 	if again := read(t, tree, HookLog); again != runs {
 		t.Errorf("ran again:\n%s", again)
 	}
+	if err := os.WriteFile(filepath.Join(tree, HookLog), bytes.Repeat([]byte("x"), maxLogBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if ack := c.send(t, "m1", command.Drain, "op-3", ""); !ack.OK {
 		t.Errorf("drain: %+v", ack)
+	}
+	if log := read(t, tree, HookLog); !strings.HasPrefix(log, "drain op-3 1 ") || strings.Count(log, "\n") != 1 {
+		t.Errorf("a full log of runs goes on with %.60q", log)
 	}
 	if _, err := os.Stat(filepath.Join(tree, Joined)); !os.IsNotExist(err) {
 		t.Errorf("still joined after drain: %v", err)
