@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/delivery"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/store"
@@ -54,7 +55,7 @@ func TestCatalogueFailures(t *testing.T) {
 	}
 	s := &slotSource{
 		cfg: cfg, catalog: catalog, log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
-		engine: lifecycle.New(lifecycle.Options{Store: st, NewID: time.Now().String}),
+		engine: lifecycle.New(lifecycle.Options{Store: st, Delivery: nobody{}, NewID: time.Now().String}),
 	}
 	listed := func() map[string]float64 {
 		prices := map[string]float64{}
@@ -125,7 +126,7 @@ func TestRetiredTypeDoesNotStopTheStart(t *testing.T) {
 	catalog := &moodyCatalog{types: sold("DEV1-S", "GP1-XS", "START1-S")}
 	s := &slotSource{
 		cfg: cfg, catalog: catalog, log: slog.New(slog.NewTextHandler(&log, nil)), metrics: newMetrics(reg),
-		engine: lifecycle.New(lifecycle.Options{Store: st, NewID: time.Now().String}),
+		engine: lifecycle.New(lifecycle.Options{Store: st, Delivery: nobody{}, NewID: time.Now().String}),
 	}
 	check := func(wantSlots, wantLeftOut map[string]float64) {
 		t.Helper()
@@ -168,3 +169,8 @@ func TestRetiredTypeDoesNotStopTheStart(t *testing.T) {
 	catalog.types = sold("DEV1-S", "GP1-XS", "START1-S")
 	check(map[string]float64{"DEV1-S SPECULATIVE": 2, "GP1-XS SPECULATIVE": 2, "START1-S IDLE": 1, "START1-S SPECULATIVE": 1}, map[string]float64{})
 }
+
+// nobody is a way to hosts where there are none.
+type nobody struct{ delivery.Delivery }
+
+func (nobody) Forget(string) {}
