@@ -20,9 +20,14 @@ func (e *Engine) record(id string, m machine.Mutation) (machine.Record, error) {
 }
 
 // recordNow is record for a change that something waits for: an agent, whose
-// command is the next step.
+// command is the next step. Behind too many calls it waits its turn all the same:
+// their callers can come again, and its operation would end as FAILED.
 func (e *Engine) recordNow(id string, m machine.Mutation) (machine.Record, error) {
-	return e.recordBy(e.o.Store.Do, id, m)
+	rec, err := e.recordBy(e.o.Store.Do, id, m)
+	if refused, ok := errors.AsType[*machine.Error](err); ok && refused.Code == machine.Exhausted {
+		return e.record(id, m)
+	}
+	return rec, err
 }
 
 func (e *Engine) recordBy(do func(context.Context, string, machine.Mutation) (machine.Record, error), id string, m machine.Mutation) (machine.Record, error) {

@@ -70,3 +70,39 @@ func TestFullDiskLeavesNoMachineWithoutDriver(t *testing.T) {
 		})
 	}
 }
+
+// crowd is a store whose queue is full of calls, but for a few.
+type crowd struct {
+	lifecycle.Store
+	taken, let atomic.Int64
+}
+
+// Do refuses as the store does, without a change.
+func (c *crowd) Do(ctx context.Context, id string, m machine.Mutation) (machine.Record, error) {
+	if let := c.let.Load(); let > 0 && c.taken.Add(1) > let {
+		return machine.Record{}, &machine.Error{Code: machine.Exhausted, Text: "1024 changes wait to be written already"}
+	}
+	return c.Store.Do(ctx, id, m)
+}
+
+// TestCrowdFailsNoOperation: calls that come in faster than they can be written
+// are refused; what was accepted goes on behind them.
+func TestCrowdFailsNoOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *crowd
+		r := newRig(t, func(o *lifecycle.Options) {
+			c = &crowd{Store: o.Store}
+			o.Store = c
+		})
+		synctest.Wait()
+		for _, k := range []machine.Kind{machine.Create, machine.Configure, machine.Drain, machine.Delete} {
+			c.taken.Store(0)
+			c.let.Store(1) // the call itself
+			r.must(k)
+			time.Sleep(time.Minute)
+			if rec := r.record("m1"); rec.Op != nil || rec.State == machine.Failed {
+				t.Fatalf("%s: the machine is %s: %s", k, rec.State, rec.LastError)
+			}
+		}
+	})
+}
