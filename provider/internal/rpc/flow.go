@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -30,8 +29,9 @@ type Limits struct {
 	// Requests may be on their way at a time, RequestsEach of them on one
 	// connection; others wait. Defaults 32 and 16.
 	Requests, RequestsEach int
-	// Arrival is how long a request may be on its way. Default 10 s.
-	Arrival time.Duration
+	// Arrival is how long a request may be on its way, Hurry the same while other
+	// connections wait for its place. Defaults 10 s and 3 s.
+	Arrival, Hurry time.Duration
 	// Answers are the bytes of lists that were not read yet, AnswersEach those of
 	// one connection; a list over a limit is made when nothing else waits. Defaults
 	// 128 MiB and 32 MiB.
@@ -47,6 +47,7 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.Requests, 32)
 	setDefault(&l.RequestsEach, 16)
 	setDefault(&l.Arrival, 10*time.Second)
+	setDefault(&l.Hurry, 3*time.Second)
 	setDefault(&l.Answers, 128<<20)
 	setDefault(&l.AnswersEach, 32<<20)
 	setDefault(&l.Patience, 10*time.Second)
@@ -74,6 +75,7 @@ type Flow struct {
 	calls       atomic.Int64
 	reflections atomic.Int64
 	requests    *semaphore.Weighted
+	waiting     atomic.Int64 // connections that wait for requests
 	answers     *semaphore.Weighted
 }
 
@@ -100,6 +102,7 @@ type (
 type flowConn struct {
 	flow     *Flow
 	requests *semaphore.Weighted
+	first    *semaphore.Weighted // of the calls that wait for the flow's requests
 	answers  *semaphore.Weighted
 
 	mu     sync.Mutex
@@ -115,6 +118,7 @@ type flowCall struct {
 	mu    sync.Mutex
 	ended bool
 	conn  *flowConn // where the request has a place; nil when it has none
+	until time.Time
 	timer *time.Timer
 	lease *lease // of a list; nil for a small answer
 }
@@ -126,7 +130,7 @@ func (f *Flow) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	if full := c.count(); full > 0 {
 		return ctx, status.Errorf(codes.ResourceExhausted, "more than %d calls at once; try again after a pause", full)
 	}
-	ctx, c.cancel = context.WithCancel(ctx) //nolint:gosec // its parent ends with the call
+	ctx, c.cancel = context.WithCancel(ctx) // its parent ends with the call
 	// The context ends with the call, also with one that no handler was found for.
 	context.AfterFunc(ctx, c.end)
 	return context.WithValue(ctx, flowCallKey{}, c), nil
@@ -163,24 +167,59 @@ func (f *Flow) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 		return ctx
 	}
 	// An error is the call's end, which whoever reads the request finds too.
-	if conn.requests.Acquire(ctx, 1) != nil {
-		return ctx
+	if conn.admit(ctx) == nil {
+		c.begin(conn)
 	}
-	if f.requests.Acquire(ctx, 1) != nil {
-		conn.requests.Release(1)
-		return ctx
-	}
-	c.begin(conn)
 	return ctx
+}
+
+// admit waits for a place. A connection waits with one call at a time for what it
+// shares with others: however many calls it has, the others come after one.
+func (c *flowConn) admit(ctx context.Context) error {
+	if err := c.requests.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	err := c.first.Acquire(ctx, 1)
+	if err == nil {
+		if !c.flow.requests.TryAcquire(1) {
+			c.flow.waiting.Add(1)
+			err = c.flow.requests.Acquire(ctx, 1)
+			c.flow.waiting.Add(-1)
+		}
+		c.first.Release(1)
+	}
+	if err != nil {
+		c.requests.Release(1)
+	}
+	return err
 }
 
 // begin gives the call a place, which it keeps for so long at most.
 func (c *flowCall) begin(conn *flowConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn, c.timer = conn, time.AfterFunc(c.flow.limits.Arrival, c.cancel)
+	limits := c.flow.limits
+	c.conn, c.until = conn, time.Now().Add(limits.Arrival)
+	c.timer = time.AfterFunc(min(limits.Hurry, limits.Arrival), c.linger)
 	if c.ended {
 		c.release()
+	}
+}
+
+// hurryPause is between two looks whether somebody waits for a place.
+const hurryPause = 100 * time.Millisecond
+
+// linger ends a call whose request has not come yet, if it is time or its place
+// is wanted.
+func (c *flowCall) linger() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.conn == nil: // it came
+	case c.flow.waiting.Load() > 0 || !time.Now().Before(c.until):
+		c.cancel()
+	default:
+		c.timer.Reset(min(hurryPause, time.Until(c.until)))
 	}
 }
 
@@ -223,13 +262,13 @@ func (f *Flow) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// sent is called once the transport has the answer. When its caller had gone by
-// then, the transport drops it, and does not always say so.
+// sent is called once the transport has the answer. When its call had ended by
+// then, also by its deadline, the transport drops it, and does not always say so.
 func (c *flowCall) sent(ctx context.Context) {
 	c.mu.Lock()
 	l := c.lease
 	c.mu.Unlock()
-	if l != nil && errors.Is(ctx.Err(), context.Canceled) { // a deadline that passed does not stop an answer
+	if l != nil && ctx.Err() != nil {
 		l.release()
 	}
 }
@@ -238,7 +277,7 @@ func (c *flowCall) sent(ctx context.Context) {
 func (f *Flow) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	return context.WithValue(ctx, flowConnKey{}, &flowConn{
 		flow: f, leases: map[*lease]struct{}{},
-		requests: semaphore.NewWeighted(int64(f.limits.RequestsEach)), answers: semaphore.NewWeighted(f.limits.AnswersEach),
+		requests: semaphore.NewWeighted(int64(f.limits.RequestsEach)), first: semaphore.NewWeighted(1), answers: semaphore.NewWeighted(f.limits.AnswersEach),
 	})
 }
 
@@ -262,17 +301,18 @@ func (f *Flow) HandleConn(ctx context.Context, s stats.ConnStats) {
 // answer's last buffer, which is put back when the whole answer was sent or
 // given up. An answer that reaches the transport behind the end of its call is
 // forgotten there and not put back (grpc 1.85, loopyWriter.preprocessData): that
-// ends with the call that was cancelled, or with the buffer's memory.
+// ends with the call, see sent, and at the latest with the buffer's memory, which
+// may be minutes later: who waits for room leaves no garbage to collect.
 type lease struct {
 	conn        *flowConn
 	each, total int64
 	once        sync.Once
 }
 
-// reserve waits until an answer of so many bytes may be made, and says whether it
-// had to. It returns nil for a small one, which takes no more than the windows
-// that each call has anyway.
-func reserve(ctx context.Context, size int) (l *lease, waited bool, err error) {
+// reserve gives an answer of so many bytes its part. Where that is not free yet it
+// waits, or says that it would have to. It returns nil for a small one, which takes
+// no more than the windows that each call has anyway.
+func reserve(ctx context.Context, size int, mayWait bool) (l *lease, wait bool, err error) {
 	conn, _ := ctx.Value(flowConnKey{}).(*flowConn)
 	call, _ := ctx.Value(flowCallKey{}).(*flowCall)
 	if conn == nil || call == nil || size <= windowBytes {
@@ -284,34 +324,35 @@ func reserve(ctx context.Context, size int) (l *lease, waited bool, err error) {
 	}
 	limits := conn.flow.limits
 	l = &lease{conn: conn, each: min(int64(size), limits.AnswersEach), total: min(int64(size), limits.Answers)}
-	ctx, cancel := context.WithTimeout(ctx, limits.Patience)
-	defer cancel()
 	whose := "this connection"
-	if waited, err = acquire(ctx, conn.answers, l.each); err == nil {
-		var more bool
-		if more, err = acquire(ctx, conn.flow.answers, l.total); err != nil {
-			whose = "all connections"
-			conn.answers.Release(l.each)
+	if mayWait {
+		ctx, cancel := context.WithTimeout(ctx, limits.Patience)
+		defer cancel()
+		if err = conn.answers.Acquire(ctx, l.each); err == nil {
+			if err = conn.flow.answers.Acquire(ctx, l.total); err != nil {
+				whose = "all connections"
+				conn.answers.Release(l.each)
+			}
 		}
-		waited = waited || more
+	} else {
+		if !conn.answers.TryAcquire(l.each) {
+			return nil, true, nil
+		}
+		if !conn.flow.answers.TryAcquire(l.total) {
+			conn.answers.Release(l.each)
+			return nil, true, nil
+		}
 	}
 	if err != nil {
-		return nil, waited, status.Errorf(codes.ResourceExhausted, "lists of %s wait to be read by their callers, and this one of %d bytes found no room beside them for %s; read them, use since_revision or max_results, or cancel", whose, size, limits.Patience)
+		return nil, false, status.Errorf(codes.ResourceExhausted, "lists of %s wait to be read by their callers, and this one of %d bytes found no room beside them for %s; read them, use since_revision or max_results, or cancel", whose, size, limits.Patience)
 	}
 	if !conn.add(l) {
-		return nil, waited, status.Error(codes.Canceled, "the connection ended")
+		return nil, false, status.Error(codes.Canceled, "the connection ended")
 	}
 	call.mu.Lock()
 	call.lease = l
 	call.mu.Unlock()
-	return l, waited, nil
-}
-
-func acquire(ctx context.Context, s *semaphore.Weighted, n int64) (waited bool, err error) {
-	if s.TryAcquire(n) {
-		return false, nil
-	}
-	return true, s.Acquire(ctx, n)
+	return l, false, nil
 }
 
 // add keeps the lease for the connection's end; false if that is over, and the

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
@@ -54,13 +57,18 @@ func (l *flowLife) Start(context.Context, machine.Request, []byte) (string, mach
 
 func serveFlow(t *testing.T, limits Limits) (addr string, flow *Flow, life *flowLife) {
 	t.Helper()
+	return serveFlowOf(t, limits, newFlowReads())
+}
+
+func serveFlowOf(t *testing.T, limits Limits, reads Reader) (addr string, flow *Flow, life *flowLife) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	flow, life = NewFlow(limits), &flowLife{}
 	srv := grpc.NewServer(append(flow.Options(), grpc.ForceServerCodecV2(Codec()))...)
-	New(life, newFlowReads(), "p").Register(srv)
+	New(life, reads, "p").Register(srv)
 	reflection.Register(srv)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
@@ -248,7 +256,7 @@ func TestUnreadListsAreBounded(t *testing.T) {
 // TestCancelledListsLeaveNothing: wherever a call was when its caller went, what
 // its list held is free again.
 func TestCancelledListsLeaveNothing(t *testing.T) {
-	t.Parallel()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // by itself, and not with their memory
 	const all = 8 * flowListBytes
 	addr, flow, _ := serveFlow(t, Limits{AnswersEach: all, Answers: all})
 	client := dialFlow(t, addr)
@@ -271,6 +279,73 @@ func TestCancelledListsLeaveNothing(t *testing.T) {
 	for deadline := time.Now().Add(30 * time.Second); !flow.answers.TryAcquire(all); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("what cancelled lists held is held for ever")
+		}
+	}
+}
+
+// TestEndedCallHoldsNoList: the transport drops an answer that comes behind the
+// end of its call. What it held is free at once, without the garbage collector.
+func TestEndedCallHoldsNoList(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		free bool
+	}{
+		"cancelled":       {cancelled, true},
+		"deadline passed": {late, true},
+		"under way":       {t.Context(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flow := NewFlow(Limits{Answers: 1, AnswersEach: 1})
+			ctx, err := flow.tap(flow.TagConn(tt.ctx, nil), &tap.Info{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, call := ctx.Value(flowConnKey{}).(*flowConn), ctx.Value(flowCallKey{}).(*flowCall)
+			if !conn.answers.TryAcquire(1) || !flow.answers.TryAcquire(1) {
+				t.Fatal("no room")
+			}
+			call.lease = &lease{conn: conn, each: 1, total: 1}
+			flow.HandleRPC(ctx, &stats.OutPayload{})
+			if free := conn.answers.TryAcquire(1) && flow.answers.TryAcquire(1); free != tt.free {
+				t.Errorf("free: %t, want %t", free, tt.free)
+			}
+		})
+	}
+}
+
+// countedReads knows how many of its slices are made and kept by somebody.
+type countedReads struct {
+	flowReads
+	made, kept atomic.Int64
+}
+
+func (r *countedReads) Frames(states []machine.State, limit int, since []byte) ([][]byte, []byte) {
+	frames, revision := r.flowReads.Frames(states, limit, since)
+	frames = append(make([][]byte, 0, len(frames)+1), frames...) // room for the revision
+	r.made.Add(1)
+	r.kept.Add(1)
+	runtime.AddCleanup(&frames[0], func(r *countedReads) { r.kept.Add(-1) }, r)
+	return frames, revision
+}
+
+// TestWaitingListsKeepNothing: of a large fleet the slice of its frames alone is
+// megabytes, and thousands of Lists may wait for room.
+func TestWaitingListsKeepNothing(t *testing.T) {
+	t.Parallel()
+	const lists = 60
+	reads := &countedReads{flowReads: newFlowReads()}
+	addr, _, _ := serveFlowOf(t, Limits{AnswersEach: 2 * flowListBytes, Patience: time.Minute}, reads)
+	r := dialRaw(t, addr)
+	for range lists {
+		r.call(t, pb.CapacityProvider_List_FullMethodName, message(0, nil), true)
+	}
+	for end := time.Now().Add(30 * time.Second); reads.made.Load() < lists || reads.kept.Load() > 2; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d lists were made for %d calls, %d are kept", reads.made.Load(), lists, reads.kept.Load())
 		}
 		runtime.GC()
 	}
@@ -329,6 +404,51 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the whole request never came through")
 		}
+	}
+}
+
+// TestUnfinishedRequestsGiveWay: however many requests a few connections leave
+// unfinished, a call on another one comes through soon; and where nobody waits, a
+// slow one has its time.
+func TestUnfinishedRequestsGiveWay(t *testing.T) {
+	t.Parallel()
+	const hurry = 200 * time.Millisecond
+	addr, flow, _ := serveFlow(t, Limits{Requests: 4, RequestsEach: 4, Arrival: time.Minute, Hurry: hurry})
+	create := pb.CapacityProvider_Create_FullMethodName
+	var raws []*rawConn
+	for range 3 {
+		r := dialRaw(t, addr)
+		for range 30 {
+			r.call(t, create, message(4<<20, []byte("half")), false)
+		}
+		raws = append(raws, r)
+	}
+	for flow.waiting.Load() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	began := time.Now()
+	if _, err := dialFlow(t, addr).Create(ctx, &pb.CreateRequest{MachineId: "m"}); err != nil {
+		t.Errorf("beside 90 unfinished requests: %v", err)
+	}
+	// 90 before it, 4 at a time, would be 22 times hurry.
+	if took := time.Since(began); took > 15*hurry {
+		t.Errorf("beside 90 unfinished requests a call took %s", took)
+	}
+	for _, r := range raws {
+		r.Close()
+	}
+	for !flow.requests.TryAcquire(4) {
+		time.Sleep(time.Millisecond)
+	}
+	flow.requests.Release(4)
+	slow := dialRaw(t, addr)
+	slow.call(t, create, message(4<<20, []byte("half")), false)
+	select {
+	case end := <-slow.ends:
+		t.Errorf("alone, an unfinished request ended with %s", end)
+	case <-time.After(5 * hurry):
 	}
 }
 

@@ -6,6 +6,7 @@ package rpc
 import (
 	"context"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -35,13 +36,18 @@ type Server struct {
 	life     Lifecycle
 	reads    Reader
 	provider string
+	building *semaphore.Weighted // of lists
 }
+
+// maxBuilding is how many lists are put together at a time. It is work for
+// processors alone: more of them would not be sooner.
+const maxBuilding = 8
 
 // New makes a server of the provider of that name, which is the one in
 // HostRef.provider. Add it to a gRPC server with Register; the gRPC server
 // must use Codec.
 func New(life Lifecycle, reads Reader, provider string) *Server {
-	return &Server{life: life, reads: reads, provider: provider}
+	return &Server{life: life, reads: reads, provider: provider, building: semaphore.NewWeighted(maxBuilding)}
 }
 
 // Register adds the service to r. Get and List bypass the generated handlers,
@@ -158,17 +164,36 @@ func (s *Server) list(ctx context.Context, in *pb.ListFilter) (*encoded, error) 
 		}
 		return frames, size
 	}
-	frames, size := collect()
-	l, waited, err := reserve(ctx, size)
+	// The slice alone is megabytes of a large fleet: few hold one at a time, and
+	// none of those that wait for room.
+	build := func(l *lease) (out *encoded, size int, err error) {
+		if err := s.building.Acquire(ctx, 1); err != nil {
+			return nil, 0, status.FromContextError(err).Err()
+		}
+		defer s.building.Release(1)
+		frames, size := collect()
+		if l == nil {
+			var wait bool
+			if l, wait, err = reserve(ctx, size, false); wait || err != nil {
+				return nil, size, err
+			}
+		}
+		if l == nil {
+			return &encoded{data: join(frames)}, size, nil
+		}
+		end := len(frames) - 1
+		return &encoded{data: append(join(frames[:end]), l.last(frames[end]))}, size, nil
+	}
+	out, size, err := build(nil)
+	if out != nil || err != nil {
+		return out, err
+	}
+	l, _, err := reserve(ctx, size, true)
 	if err != nil {
 		return nil, err
 	}
-	if waited {
-		frames, _ = collect() // those before were not kept for so long, and are old
+	if out, _, err = build(l); err != nil {
+		l.release()
 	}
-	if l == nil {
-		return &encoded{data: join(frames)}, nil
-	}
-	end := len(frames) - 1
-	return &encoded{data: append(join(frames[:end]), l.last(frames[end]))}, nil
+	return out, err
 }
