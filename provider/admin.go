@@ -91,11 +91,14 @@ type peerKey struct{}
 
 // serveAdmin serves the admin socket until ctx ends, to root and to the
 // provider's own user: copies of the state file, which hosts use the machines'
-// tokens, and the operations under way.
+// tokens, and the operations under way. ch is nil where there is no channel, and
+// no token.
 func serveAdmin(ctx context.Context, ln net.Listener, st *store.Store, ch *channel.Server, log *slog.Logger) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /hosts", hostsHandler(ch))
-	mux.Handle("POST /hosts/{machine}/unlock", unlockHandler(st, ch, log))
+	if ch != nil {
+		mux.Handle("GET /hosts", hostsHandler(ch))
+		mux.Handle("POST /hosts/{machine}/unlock", unlockHandler(st, ch, log))
+	}
 	mux.Handle("GET /operations", operationsHandler(st))
 	mux.Handle("GET /state/backup", &backupHandler{store: st, log: log})
 	srv := newHTTPServer(ownPeers(mux), log)

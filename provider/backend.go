@@ -2,137 +2,98 @@ package provider
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/scaleway/scaleway-sdk-go/scw"
 
 	"bigfleet-providers/provider/internal/cloud"
-	"bigfleet-providers/provider/internal/cloud/budget"
-	"bigfleet-providers/provider/internal/cloud/scaleway"
-	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
-	"bigfleet-providers/provider/internal/cloud/scaleway/instances"
+	"bigfleet-providers/provider/internal/delivery"
+	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/provider/internal/offering"
 	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/provider/internal/telemetry/tracing"
 )
 
-const (
-	// apiTimeout bounds a call, its wait for its turn included; apiReserve is what
-	// must be left of it when the call is sent. The slowest recorded took 3.2 s.
-	apiTimeout = 30 * time.Second
-	apiReserve = 10 * time.Second
-)
-
-// cloudName names the cloud in logs and in the names of metrics.
-const cloudName = "scaleway"
-
-// backend is the cloud as the parts use it.
-type backend struct {
-	cloud   cloud.Cloud
-	deleter cloud.Deleter // nil where hosts cannot be given back
-	sweeper cloud.Sweeper // nil where nothing outlives its server
-	catalog cloud.Catalog
-	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
-	prober  cloud.Prober
-	keeper  cloud.Keeper // nil where what a failure leaves is removed
-	adopter adopter      // nil where no server can be given by hand
-	// holdOrders is told of a state that does not know what was ordered before, see
-	// elasticmetal.Cloud.HoldOrders; nil where such an order is removed later.
-	holdOrders func(since time.Time)
-	// startable is an error when nothing could ever be made; nil asks nobody.
-	startable func(ctx context.Context) error
+// Opening is what Settings.Open makes a backend with.
+type Opening struct {
+	Version string // the program's, for the API
+	// Transport is the way to the API, measured and traced. What limits calls goes
+	// around it, so that a call's duration is the cloud's own.
+	Transport http.RoundTripper
+	Metrics   prometheus.Registerer
+	Log       *slog.Logger
+	// Trial asks for the fake, nil for the cloud.
+	Trial *Trial
+	// ReadOnly says that nothing will be made, so that a fake needs no hosts.
+	ReadOnly bool
 }
 
-// adopter makes servers that were made by hand machines', see
-// elasticmetal.Cloud.Adopt and Reserve.
-type adopter interface {
-	Reserve(serverIDs []string)
-	Adopt(ctx context.Context, serverID, commercialType, machineID string, mine func(machineID string) bool) error
+// Backend is a cloud as the parts of the process use it.
+type Backend struct {
+	Cloud   cloud.Cloud
+	Deleter cloud.Deleter // nil where hosts cannot be given back
+	Sweeper cloud.Sweeper // nil where nothing outlives its server
+	Catalog cloud.Catalog
+	Fitter  cloud.Fitter // nil where orders cannot be judged beforehand
+	Prober  cloud.Prober
+	Keeper  cloud.Keeper  // nil where what a failure leaves is removed
+	Adopter cloud.Adopter // nil where no server can be given by hand
+	// Delivery reaches hosts where Vendor.Delivers.
+	Delivery delivery.Delivery
+	// HoldOrders is told of a state that does not know what was ordered since then;
+	// nil where such an order is removed later.
+	HoldOrders func(since time.Time)
+	// Startable asks the cloud, and is an error when nothing could ever be made; what
+	// could not be found out is for the log. nil asks nobody.
+	Startable func(ctx context.Context) error
+	// Reach says of which offerings the servers may not reach what they need; nil
+	// says nothing.
+	Reach func([]offering.Offering) []string
+	// Fake is set when Opening.Trial was.
+	Fake *Fake
 }
 
-// openScaleway makes the Scaleway adapter, against the real API or, by the same
-// client, against the fake.
-func openScaleway(cfg *Config, fake *fakeWorld, version string, reg prometheus.Registerer, traces *tracing.Tracing, log *slog.Logger) (*backend, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = maxCloudSteps
-	// The limit is outside, so that a call's duration is the cloud's own.
-	calls := traces.Transport(telemetry.NewTransport(transport, cloudName, reg, log))
-	cc := cfg.credentials()
-	cc.Version, cc.Log = version, log
-	timing := instances.Timing{Poll: cfg.PollInterval, Settle: cfg.SettleWindow}
-	if fake != nil {
-		cc.AccessKey, cc.SecretKey, cc.ProjectID, cc.APIURL = fake.accessKey, fake.secretKey, fake.projectID, fake.url
-		timing = fake.timing
-	}
-	if fake == nil || cfg.set["api-rate"] {
-		limited, err := budget.New(budget.Options{
-			Next: calls, Rate: cfg.APIRate, Burst: cfg.APIBurst, Reserve: apiReserve, Metrics: reg,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("limit on API calls: %w", err)
-		}
-		calls = limited
-	}
-	cc.HTTP = &http.Client{Timeout: apiTimeout, Transport: calls}
-	client, err := scaleway.NewClient(cc)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Substrate == SubstrateElasticMetal {
-		return openMetal(cfg, client, cc.ProjectID, timing, fake != nil, log)
-	}
-	c, err := instances.New(instances.Config{
-		Client: client, Zone: cfg.Zone, ProjectID: cc.ProjectID, Provider: cfg.Provider,
-		Image: cfg.Image, NoPublicIP: cfg.NoPublicIP, Timing: timing, Log: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("scaleway instances: %w", err)
-	}
-	return &backend{cloud: c, deleter: c, sweeper: c, catalog: c, fitter: c, prober: c}, nil
+// Fake is what else there is to a backend that is a fake.
+type Fake struct {
+	// Scale is the factor on the cloud's own delays.
+	Scale float64
+	// Processes says that hosts are processes, which dial the channel's real address
+	// and outlive a crash of this one. Others have Trial.Dial.
+	Processes bool
+	// Restore makes the servers of the machines on record again, under their ids, and
+	// boots their hosts.
+	Restore func(records iter.Seq[machine.Record], userData func(machineID string) ([]byte, error)) error
+	// Close ends the API, the cloud and its hosts.
+	Close func() error
 }
 
-// openMetal makes the adapter of Elastic Metal. It has no deleter: physical
-// servers are given back by people only.
-func openMetal(cfg *Config, client *scw.Client, project string, timing instances.Timing, fake bool, log *slog.Logger) (*backend, error) {
-	c, err := elasticmetal.New(elasticmetal.Config{
-		Client: client, Zone: cfg.Zone, ProjectID: project, Provider: cfg.Provider,
-		System: cfg.Image, SSHKeys: cfg.sshKeys(), Log: log,
-		Timing: metalTiming(timing, fake),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("elastic metal: %w", err)
-	}
-	startable := func(ctx context.Context) error {
-		asking, cancel := context.WithTimeout(ctx, accessDeadline)
-		defer cancel()
-		err := c.CheckSystem(asking)
-		if err == nil || errors.Is(err, cloud.ErrInvalid) {
-			return err
-		}
-		log.Warn("the systems that can be installed could not be read; starting all the same", telemetry.KeyError, err.Error())
+// scaled is a delay at the fake's pace.
+func (f *Fake) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * f.Scale) }
+
+// startable is an error when nothing could ever be made.
+func (b *Backend) startable(ctx context.Context) error {
+	if b.Startable == nil {
 		return nil
 	}
-	return &backend{cloud: c, catalog: c, fitter: c, prober: c, keeper: c, adopter: c, holdOrders: c.HoldOrders, startable: startable}, nil
+	asking, cancel := context.WithTimeout(ctx, accessDeadline)
+	defer cancel()
+	return b.Startable(asking)
 }
 
-// metalTiming is at the pace of Instances'. An order in doubt costs a machine, so
-// that the fake, which lists a server as soon as it is made, has a second for it
-// at any scale.
-func metalTiming(timing instances.Timing, fake bool) elasticmetal.Timing {
-	t := elasticmetal.Timing{Poll: timing.Poll, Settle: timing.Settle}
-	if fake {
-		t.Settle, t.Hold = max(t.Settle, time.Second), 2*time.Second
+// close ends a fake; the cloud itself stays.
+func (b *Backend) close() error {
+	if b.Fake == nil {
+		return nil
 	}
-	return t
+	return b.Fake.Close()
 }
 
-// credentials is how the configuration says to reach the API.
-func (c *Config) credentials() scaleway.ClientConfig {
-	return scaleway.ClientConfig{
-		AccessKey: c.AccessKey, SecretKey: c.SecretKey, ProjectID: c.ProjectID, Zone: c.Zone, APIURL: c.APIURL,
-	}
+// transport is Opening.Transport.
+func transport(vendor string, reg prometheus.Registerer, traces *tracing.Tracing, log *slog.Logger) http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = maxCloudSteps
+	return traces.Transport(telemetry.NewTransport(t, vendor, reg, log))
 }

@@ -4,32 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 )
 
-// The values of --substrate.
-const (
-	SubstrateInstances    = "instances"
-	SubstrateElasticMetal = "elastic-metal"
-)
-
-// The values of --scaleway-backend.
-const (
-	backendReal = "scaleway"
-	backendFake = "fake"
-	backendAuto = "auto"
-)
-
-// Config is everything an operator can set. Load reads it, Validate judges it.
+// Config is everything an operator can set, for whichever vendor. Load reads it,
+// Validate judges it.
 type Config struct {
 	Addr      string
 	Provider  string
-	Zone      string
-	Substrate string
-	Backend   string
 	UseFake   bool
 	SeedCount int
 	Offerings string
@@ -37,19 +23,7 @@ type Config struct {
 	// AdminSocket is the path of the Unix socket that serves backups; "" for none.
 	AdminSocket string
 
-	AccessKey    string
-	SecretKey    string
-	ProjectID    string
-	APIURL       string
-	Image        string
-	SSHKeys      string
-	NoPublicIP   bool
 	BaseUserData string
-
-	PollInterval time.Duration
-	SettleWindow time.Duration
-	APIRate      float64
-	APIBurst     int
 
 	EURUSD            float64
 	PriceRefresh      time.Duration
@@ -79,19 +53,31 @@ type Config struct {
 	FailedRetention  time.Duration
 	ShutdownTimeout  time.Duration
 
-	FakeHosts string
-	FakeScale float64
-	FakeAgent string
-
 	LogFormat string
 	LogLevel  string
 
 	// Live has check-config ask the cloud, too.
 	Live bool
 
-	set    map[string]bool // flags that the operator gave
-	unread map[string]bool // flags whose variable could not be read
+	vendor   Vendor
+	settings Settings
+	flags    Flags           // what settings declared
+	set      map[string]bool // flags that the operator gave
+	unread   map[string]bool // flags whose variable could not be read
 }
+
+// newConfig is what one command line for the vendor's program is read into.
+func newConfig(v Vendor) *Config {
+	c := &Config{vendor: v, settings: v.Settings(), set: map[string]bool{}, unread: map[string]bool{}}
+	c.flags = c.settings.Flags()
+	return c
+}
+
+// Given says whether the flag was on the command line.
+func (c *Config) Given(flag string) bool { return c.set[flag] }
+
+// Unread says whether the flag's variable could not be read, which Load reported.
+func (c *Config) Unread(flag string) bool { return c.unread[flag] }
 
 // BootstrapConfig is the bootstrap channel's part.
 type BootstrapConfig struct {
@@ -118,56 +104,25 @@ type TLSConfig struct {
 	CA   string
 }
 
-// environment lists the flags that fall back to a variable, or to the content
-// of the file that the variable with _FILE behind its name points to.
-var environment = []struct {
-	flag, variable string
-	field          func(*Config) *string
-}{
-	{"access-key", "SCW_ACCESS_KEY", func(c *Config) *string { return &c.AccessKey }},
-	{"secret-key", "SCW_SECRET_KEY", func(c *Config) *string { return &c.SecretKey }},
-	{"project-id", "SCW_DEFAULT_PROJECT_ID", func(c *Config) *string { return &c.ProjectID }},
-	{"zone", "SCW_DEFAULT_ZONE", func(c *Config) *string { return &c.Zone }},
-	{"api-url", "SCW_API_URL", func(c *Config) *string { return &c.APIURL }},
-	{"bootstrap-secret", "BIGFLEET_BOOTSTRAP_SECRET", func(c *Config) *string { return &c.Bootstrap.Secret }},
-	{"bootstrap-secret-previous", "BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS", func(c *Config) *string { return &c.Bootstrap.SecretPrevious }},
+// environment lists the flags that fall back to a variable.
+func (c *Config) environment() []Variable {
+	if c.vendor.Delivers {
+		return c.flags.Environment
+	}
+	return slices.Concat(c.flags.Environment, []Variable{
+		{"bootstrap-secret", "BIGFLEET_BOOTSTRAP_SECRET", &c.Bootstrap.Secret},
+		{"bootstrap-secret-previous", "BIGFLEET_BOOTSTRAP_SECRET_PREVIOUS", &c.Bootstrap.SecretPrevious},
+	})
 }
 
-// defaultZone is used when neither --zone nor SCW_DEFAULT_ZONE is set.
-const defaultZone = "fr-par-1"
-
-// What elastic-metal has other defaults for. An install takes minutes, and has
-// been seen to take an hour.
-const (
-	defaultSystem      = "Ubuntu 24.04"
-	metalCreateTimeout = 2 * time.Hour
-	metalPoll          = 15 * time.Second
-)
-
-// metalDefaults replaces what the operator left to the program.
-func (c *Config) metalDefaults() {
-	if c.Substrate != SubstrateElasticMetal {
-		return
-	}
-	if !c.set["image"] {
-		c.Image = defaultSystem
-	}
-	if !c.set["create-timeout"] {
-		c.CreateTimeout = metalCreateTimeout
-	}
-	if !c.set["poll-interval"] {
-		c.PollInterval = metalPoll
-	}
-}
-
-// Load reads the flags, then the environment for what the flags left out. It
+// Load reads the flags of the vendor's program, then the environment for what the flags left out. It
 // reports every fault at once and judges nothing; Validate does. With faults in
 // the environment it returns what it could read as well, so that Validate can
 // add its own; a command line that cannot be read ends it. lookup is
 // os.LookupEnv.
-func Load(args []string, lookup func(string) (string, bool)) (*Config, error) {
-	c := &Config{set: map[string]bool{}, unread: map[string]bool{}}
-	f := c.flags()
+func Load(v Vendor, args []string, lookup func(string) (string, bool)) (*Config, error) {
+	c := newConfig(v)
+	f := c.flagSet()
 	f.Usage = func() {} // Main prints its own, and pflag would print another
 	if err := f.Parse(args); err != nil {
 		return nil, withForm(err)
@@ -177,24 +132,18 @@ func Load(args []string, lookup func(string) (string, bool)) (*Config, error) {
 	if rest := f.Args(); len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unexpected argument %q", rest[0]))
 	}
-	for _, e := range environment {
-		if c.set[e.flag] {
+	for _, e := range c.environment() {
+		if c.set[e.Flag] {
 			continue
 		}
-		value, err := fromEnvironment(e.variable, lookup)
+		value, err := fromEnvironment(e.Name, lookup)
 		if err != nil {
 			errs = append(errs, err)
-			c.unread[e.flag] = true
+			c.unread[e.Flag] = true
 		}
-		*e.field(c) = value
+		*e.Value = value
 	}
-	if c.Zone == "" {
-		c.Zone = defaultZone
-	}
-	if c.Backend == backendFake {
-		c.UseFake = true
-	}
-	c.metalDefaults()
+	c.settings.Complete(c)
 	return c, errors.Join(errs...)
 }
 

@@ -35,19 +35,18 @@ func checkLive(ctx context.Context, cfg *Config, version string, w io.Writer) (f
 	if err != nil {
 		return false, err
 	}
-	var fake *fakeWorld
+	o := Opening{Version: version, Metrics: prometheus.NewRegistry(), Log: quiet, ReadOnly: true}
+	o.Transport = transport(cfg.vendor.Name, o.Metrics, nil, quiet)
 	if cfg.UseFake {
-		alone := *cfg
-		alone.State, alone.FakeHosts = "", "none" // the folder of the state is not this check's
-		if fake, err = openFakeWorld(ctx, &alone, quiet); err != nil {
+		if o.Trial, err = openTrial(cfg, "", quiet); err != nil { // the folder of the state is not this check's
 			return false, err
 		}
-		defer func() { err = errors.Join(err, fake.Close()) }()
 	}
-	back, err := openScaleway(cfg, fake, version, prometheus.NewRegistry(), nil, quiet)
+	back, err := cfg.settings.Open(ctx, cfg, o)
 	if err != nil {
 		return false, err
 	}
+	defer func() { err = errors.Join(err, back.close()) }()
 	offerings, err := cfg.offerings()
 	if err != nil {
 		return false, err
@@ -64,16 +63,21 @@ func checkLive(ctx context.Context, cfg *Config, version string, w io.Writer) (f
 			wanted = append(wanted, given)
 		}
 	}
-	for _, words := range cfg.reachWarnings(offerings) {
-		findings = append(findings, cloud.Finding{Verdict: cloud.Doubt, What: "reach", Text: words})
+	if back.Reach != nil {
+		for _, words := range back.Reach(offerings) {
+			findings = append(findings, cloud.Finding{Verdict: cloud.Doubt, What: "reach", Text: words})
+		}
 	}
-	findings = append(findings, back.prober.Probe(ctx, wanted)...)
+	findings = append(findings, back.Prober.Probe(ctx, wanted)...)
 	return report(w, findings)
 }
 
 // localFindings are what needs no cloud: Validate has judged it, and here are the
 // figures.
 func (c *Config) localFindings() ([]cloud.Finding, error) {
+	if c.vendor.Delivers {
+		return nil, nil
+	}
 	var findings []cloud.Finding
 	ca := ""
 	if c.Bootstrap.TLSCert != "" {
@@ -126,7 +130,7 @@ const (
 // says so best. One refusal is not believed: fresh keys and policies hold after
 // a while only. A cloud that cannot be asked does not stop the start, since the
 // machines there are can be served.
-func checkAccess(ctx context.Context, prober cloud.Prober, pause time.Duration, log *slog.Logger) error {
+func checkAccess(ctx context.Context, vendor string, prober cloud.Prober, pause time.Duration, log *slog.Logger) error {
 	var err error
 	for try := range accessTries {
 		if try > 0 {
@@ -145,7 +149,7 @@ func checkAccess(ctx context.Context, prober cloud.Prober, pause time.Duration, 
 	}
 	switch {
 	case errors.Is(err, cloud.ErrDenied):
-		return fmt.Errorf("the cloud refuses the credentials: %w; scaleway check-config --live tells more", err)
+		return fmt.Errorf("the cloud refuses the credentials: %w; %s check-config --live tells more", err, vendor)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:

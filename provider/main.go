@@ -24,10 +24,10 @@ const (
 	exitUsage  = 2 // it was told something it cannot use
 )
 
-// Main is a provider's main function: it reads the command line and the
+// Main is the main function of a vendor's provider: it reads the command line and the
 // environment, runs the command and returns the exit code. args are without the
 // program's name.
-func Main(version string, args []string, stdout, stderr io.Writer) int {
+func Main(v Vendor, version string, args []string, stdout, stderr io.Writer) int {
 	command := "serve"
 	switch {
 	case slices.Contains(args, "--version"):
@@ -38,18 +38,18 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 	switch command {
 	case "serve", checkCommand:
 	case "version":
-		fmt.Fprintf(stdout, "scaleway %s (%s)\n", version, runtime.Version())
+		fmt.Fprintf(stdout, "%s %s (%s)\n", v.Name, version, runtime.Version())
 		return exitOK
 	case "help":
-		usage(stdout)
+		usage(stdout, v)
 		return exitOK
 	default:
 		fmt.Fprintf(stderr, "unknown command %q; see --help\n", command)
 		return exitUsage
 	}
-	cfg, err := Load(args, os.LookupEnv)
+	cfg, err := Load(v, args, os.LookupEnv)
 	if errors.Is(err, pflag.ErrHelp) {
-		usage(stdout)
+		usage(stdout, v)
 		return exitOK
 	}
 	if cfg != nil {
@@ -95,7 +95,7 @@ func checkConfig(ctx context.Context, cfg *Config, version string, stdout, stder
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
 		return exitUsage
 	}
-	fmt.Fprintf(stdout, "the configuration is usable: provider %s, zone %s, %s, gRPC on %s (%s)\n", cfg.Provider, cfg.Zone, cfg.Substrate, cfg.Addr, security)
+	fmt.Fprintf(stdout, "the configuration is usable: provider %s, %s, gRPC on %s (%s)\n", cfg.Provider, cfg.settings.Scope(cfg), cfg.Addr, security)
 	if !cfg.Live {
 		return exitOK
 	}
@@ -110,23 +110,23 @@ func checkConfig(ctx context.Context, cfg *Config, version string, stdout, stder
 	return exitOK
 }
 
-func usage(w io.Writer) {
-	fmt.Fprint(w, `A BigFleet capacity provider for Scaleway: it serves bigfleet.v1alpha1.CapacityProvider
+func usage(w io.Writer, v Vendor) {
+	fmt.Fprintf(w, `A BigFleet capacity provider for %[2]s: it serves bigfleet.v1alpha1.CapacityProvider
 over gRPC and turns its calls into real servers.
 
 Usage:
-  scaleway [serve] [flags]       run the provider
-  scaleway check-config [flags]  judge flags, environment and files without serving;
-                                 with --live, ask Scaleway too
-  scaleway version               or --version
+  %[1]s [serve] [flags]       run the provider
+  %[1]s check-config [flags]  judge flags, environment and files without serving;
+  %[3]s                       with --live, ask %[2]s too
+  %[1]s version               or --version
 
 Try it without an account:
-  scaleway --use-fake-backend --provider=trial
+  %[1]s --use-fake-backend --provider=trial
 
 env: the variable that is read when the flag is not given; with _FILE behind its
 name, the file that holds the value.
-`)
-	fmt.Fprint(w, flagHelp())
+`, v.Name, v.Title, strings.Repeat(" ", len(v.Name)))
+	fmt.Fprint(w, flagHelp(v))
 }
 
 // indent puts every line of an error on a line of its own.

@@ -29,7 +29,7 @@ func TestMetricsAreThoseOfTheList(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	newMetrics(reg)
 	reg.MustRegister(newFleet(&store.Store{}, &lifecycle.Engine{}), telemetry.MetricBuildInfo.GaugeVec())
-	telemetry.NewTransport(http.DefaultTransport, cloudName, reg, quiet)
+	telemetry.NewTransport(http.DefaultTransport, "toy", reg, quiet)
 	if _, err := budget.New(budget.Options{Next: http.DefaultTransport, Rate: 1, Burst: 1, Metrics: reg}); err != nil {
 		t.Fatal(err)
 	}

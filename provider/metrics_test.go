@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -87,21 +86,4 @@ func TestMetricOfBlockedTypes(t *testing.T) {
 	check(map[string]float64{"until_timestamp_seconds quota DEV1-S": 300, "until_timestamp_seconds quota GP1-XS": 200})
 	m.TypeBlocked("DEV1-S", "ok", time.Time{})
 	check(map[string]float64{"until_timestamp_seconds quota GP1-XS": 200})
-}
-
-func TestLimitsOfCallsAndRemovals(t *testing.T) {
-	for arg, want := range map[string]string{
-		"--api-rate=0": "--api-rate: 0", "--api-rate=-1": "--api-rate: -1", "--api-rate=NaN": "--api-rate: NaN", "--api-rate=1e9": "10000 at most",
-		"--api-burst=0": "--api-burst: 0", "--removal-cap=-1": "--removal-cap: -1",
-		"--type-pause=-1s": "--type-pause: -1s", "--type-pause-max=1s": "--type-pause-max: 1s is shorter than --type-pause, 30s",
-	} {
-		cfg, err := Load([]string{"--use-fake-backend", arg}, lookupIn(nil))
-		if err != nil {
-			t.Errorf("%s: %v", arg, err)
-			continue
-		}
-		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %s, want %q", arg, fmt.Sprint(err), want)
-		}
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
-	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/offering"
@@ -20,8 +19,9 @@ import (
 type slotSource struct {
 	cfg     *Config
 	catalog cloud.Catalog
-	fitter  cloud.Fitter // nil where orders cannot be judged beforehand
-	adopter adopter      // nil where no server can be given by hand
+	fitter  cloud.Fitter                       // nil where orders cannot be judged beforehand
+	adopter cloud.Adopter                      // nil where no server can be given by hand
+	reach   func([]offering.Offering) []string // nil where there is nothing to say
 	engine  *lifecycle.Engine
 	metrics *metrics
 	log     *slog.Logger
@@ -46,9 +46,9 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 		}
 		s.adopter.Reserve(given)
 	}
-	if !s.warned {
+	if !s.warned && s.reach != nil {
 		s.warned = true
-		for _, words := range s.cfg.reachWarnings(offerings) {
+		for _, words := range s.reach(offerings) {
 			s.log.Warn("servers may not reach what they need", "offerings", words)
 		}
 	}
@@ -137,9 +137,9 @@ func (s *slotSource) adopt(ctx context.Context, slots []offering.Slot) (kept []o
 // offerings reads the offerings file, or shares --seed-count without one.
 func (c *Config) offerings() ([]offering.Offering, error) {
 	if c.Offerings == "" {
-		return offering.Builtin(c.Substrate, c.Zone, c.SeedCount), nil
+		return c.settings.Builtin(c.SeedCount), nil
 	}
-	list, err := offering.Load(c.Offerings, offering.Rules{Substrate: c.Substrate, Zone: c.Zone, Tag: scaleway.CheckTag})
+	list, err := offering.Load(c.Offerings, c.settings.Scope(c).Offerings)
 	if err != nil {
 		return nil, fmt.Errorf("--offerings: %w", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"bigfleet-providers/provider/internal/cloud"
-	"bigfleet-providers/provider/internal/delivery"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/store"
@@ -30,10 +29,10 @@ func (c *moodyCatalog) Types(context.Context) (map[string]cloud.Type, error) { r
 
 func (c *moodyCatalog) Recorded() (map[string]cloud.Type, error) {
 	old := maps.Clone(c.types)
-	delete(old, "GP1-XS")
-	dev := old["DEV1-S"]
+	delete(old, "LARGE")
+	dev := old["SMALL"]
 	dev.PricePerHour = 99
-	old["DEV1-S"] = dev
+	old["SMALL"] = dev
 	return old, nil
 }
 
@@ -48,14 +47,14 @@ func TestCatalogueFailures(t *testing.T) {
 	euro := func(name string, price float64) cloud.Type {
 		return cloud.Type{Name: name, Arch: "amd64", PricePerHour: price, Currency: "EUR", Allocatable: map[string]string{"cpu": "1"}}
 	}
-	catalog := &moodyCatalog{types: map[string]cloud.Type{"DEV1-S": euro("DEV1-S", 1), "GP1-XS": euro("GP1-XS", 2)}}
-	cfg, err := Load([]string{"--seed-count=4", "--use-fake-backend"}, func(string) (string, bool) { return "", false })
+	catalog := &moodyCatalog{types: map[string]cloud.Type{"SMALL": euro("SMALL", 1), "LARGE": euro("LARGE", 2)}}
+	cfg, err := Load(toyVendor(), []string{"--seed-count=4"}, lookupIn(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &slotSource{
 		cfg: cfg, catalog: catalog, log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
-		engine: lifecycle.New(lifecycle.Options{Store: st, Delivery: nobody{}, NewID: time.Now().String}),
+		engine: lifecycle.New(lifecycle.Options{Store: st, Delivery: new(toy), NewID: time.Now().String}),
 	}
 	listed := func() map[string]float64 {
 		prices := map[string]float64{}
@@ -114,19 +113,19 @@ func TestRetiredTypeDoesNotStopTheStart(t *testing.T) {
 		return types
 	}
 	var one []string
-	for _, name := range []string{"DEV1-S", "GP1-XS", "START1-S"} {
-		one = append(one, `{"commercial_type": "`+name+`", "zone": "fr-par-1", "count": 2}`)
+	for _, name := range []string{"SMALL", "LARGE", "OLD"} {
+		one = append(one, `{"commercial_type": "`+name+`", "zone": "town", "count": 2}`)
 	}
-	cfg, err := Load([]string{"--use-fake-backend", "--offerings=" + writeFile(t, "["+strings.Join(one, ",")+"]")}, lookupIn(nil))
+	cfg, err := Load(toyVendor(), []string{"--offerings=" + writeFile(t, "["+strings.Join(one, ",")+"]")}, lookupIn(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
 	var log bytes.Buffer
-	catalog := &moodyCatalog{types: sold("DEV1-S", "GP1-XS", "START1-S")}
+	catalog := &moodyCatalog{types: sold("SMALL", "LARGE", "OLD")}
 	s := &slotSource{
 		cfg: cfg, catalog: catalog, log: slog.New(slog.NewTextHandler(&log, nil)), metrics: newMetrics(reg),
-		engine: lifecycle.New(lifecycle.Options{Store: st, Delivery: nobody{}, NewID: time.Now().String}),
+		engine: lifecycle.New(lifecycle.Options{Store: st, Delivery: new(toy), NewID: time.Now().String}),
 	}
 	check := func(wantSlots, wantLeftOut map[string]float64) {
 		t.Helper()
@@ -145,10 +144,10 @@ func TestRetiredTypeDoesNotStopTheStart(t *testing.T) {
 			t.Errorf("metric %v, want %v", got, wantLeftOut)
 		}
 	}
-	check(map[string]float64{"DEV1-S SPECULATIVE": 2, "GP1-XS SPECULATIVE": 2, "START1-S SPECULATIVE": 2}, map[string]float64{})
+	check(map[string]float64{"SMALL SPECULATIVE": 2, "LARGE SPECULATIVE": 2, "OLD SPECULATIVE": 2}, map[string]float64{})
 	var old string
 	st.Records(func(rec machine.Record) bool {
-		if rec.Offer.InstanceType == "START1-S" {
+		if rec.Offer.InstanceType == "OLD" {
 			old = rec.ID
 		}
 		return true
@@ -161,16 +160,11 @@ func TestRetiredTypeDoesNotStopTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	catalog.types = sold("DEV1-S", "GP1-XS")
-	check(map[string]float64{"DEV1-S SPECULATIVE": 2, "GP1-XS SPECULATIVE": 2, "START1-S IDLE": 1}, map[string]float64{"left_out START1-S": 2})
-	if !strings.Contains(log.String(), "START1-S") || !strings.Contains(log.String(), "does not sell this type") {
+	catalog.types = sold("SMALL", "LARGE")
+	check(map[string]float64{"SMALL SPECULATIVE": 2, "LARGE SPECULATIVE": 2, "OLD IDLE": 1}, map[string]float64{"left_out OLD": 2})
+	if !strings.Contains(log.String(), "OLD") || !strings.Contains(log.String(), "does not sell this type") {
 		t.Errorf("the log does not name the type: %s", log.String())
 	}
-	catalog.types = sold("DEV1-S", "GP1-XS", "START1-S")
-	check(map[string]float64{"DEV1-S SPECULATIVE": 2, "GP1-XS SPECULATIVE": 2, "START1-S IDLE": 1, "START1-S SPECULATIVE": 1}, map[string]float64{})
+	catalog.types = sold("SMALL", "LARGE", "OLD")
+	check(map[string]float64{"SMALL SPECULATIVE": 2, "LARGE SPECULATIVE": 2, "OLD IDLE": 1, "OLD SPECULATIVE": 1}, map[string]float64{})
 }
-
-// nobody is a way to hosts where there are none.
-type nobody struct{ delivery.Delivery }
-
-func (nobody) Forget(string) {}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"bigfleet-providers/cloudinit"
-	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 )
 
 // architectures are Debian's names of what the clouds sell.
@@ -30,12 +29,9 @@ func (c *Config) userDataParams() (cloudinit.Params, error) {
 	p := cloudinit.Params{
 		Endpoint: c.Bootstrap.Endpoint,
 		Install:  cloudinit.Install(c.Bootstrap.AgentInstall),
-		Limit:    cloudinit.ScalewayLimit,
+		Limit:    c.settings.Scope(c).UserDataLimit,
 	}
-	if c.Substrate == SubstrateElasticMetal {
-		p.Limit = elasticmetal.MaxUserDataBytes
-	}
-	if c.UseFake && !c.set["agent-install"] {
+	if c.UseFake && !c.Given("agent-install") {
 		p.Install = cloudinit.InstallImage // a fake host has no package manager
 	}
 	var err error
@@ -73,7 +69,7 @@ func (c *Config) wholeParams(caPEM string) (cloudinit.Params, error) {
 			return params, err
 		}
 		cert, _ := pem.Decode(pair)
-		params.Endpoint, params.CAPEM = fakeEndpoint, string(pem.EncodeToMemory(cert))
+		params.Endpoint, params.CAPEM = trialEndpoint, string(pem.EncodeToMemory(cert))
 	}
 	return params, nil
 }

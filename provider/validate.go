@@ -12,17 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/certificates"
-	"bigfleet-providers/provider/internal/cloud/scaleway"
-	"bigfleet-providers/provider/internal/fakecloud/host"
 	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/token"
 )
@@ -31,19 +26,8 @@ import (
 // built and measured for.
 const maxSlots = 1_000_000
 
-// maxAPIRate bounds --api-rate and --api-burst, which mean nothing above it.
-const maxAPIRate = 10_000
-
-var (
-	// providerName must fit into tags and DNS labels.
-	providerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
-	// zoneName is what the SDK accepts as a zone. Zones are not looked up in its
-	// list, which lags behind the zones that open.
-	zoneName = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}-[0-9]{1,2}$`)
-	// The forms without which the SDK makes no client.
-	accessKeyForm = regexp.MustCompile(`^SCW[A-Z0-9]{17}$`)
-	uuidForm      = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-)
+// providerName must fit into tags and DNS labels.
+var providerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
 // Validate judges the configuration and reports every fault at once. It reads
 // the files it needs to judge, and touches nothing else.
@@ -57,7 +41,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	address("addr", c.Addr)
-	address("bootstrap-addr", c.Bootstrap.Addr)
+	if !c.vendor.Delivers {
+		address("bootstrap-addr", c.Bootstrap.Addr)
+	}
 	if c.MetricsAddr != "" {
 		address("metrics-addr", c.MetricsAddr)
 	}
@@ -69,15 +55,6 @@ func (c *Config) Validate() error {
 	}
 	if !providerName.MatchString(c.Provider) {
 		fault("--provider: %q: want 1 to 40 of a-z, 0-9 and -, neither first nor last a -", c.Provider)
-	}
-	if !zoneName.MatchString(c.Zone) {
-		fault("--zone: %q is not a zone, such as fr-par-1", c.Zone)
-	}
-	c.oneOf(&errs, "substrate", c.Substrate, SubstrateInstances, SubstrateElasticMetal)
-	c.oneOf(&errs, "scaleway-backend", c.Backend, backendReal, backendFake, backendAuto)
-	c.oneOf(&errs, "fake-hosts", c.FakeHosts, string(host.InProc), string(host.Process), string(host.None))
-	if c.UseFake && c.Backend == backendReal {
-		fault("--use-fake-backend contradicts --scaleway-backend=scaleway")
 	}
 	if c.SeedCount < 1 || c.SeedCount > maxSlots {
 		fault("--seed-count: %d, want 1 to %d", c.SeedCount, maxSlots)
@@ -91,25 +68,8 @@ func (c *Config) Validate() error {
 	if c.TypePauseMax < c.TypePause {
 		fault("--type-pause-max: %s is shorter than --type-pause, %s", c.TypePauseMax, c.TypePause)
 	}
-	if !(c.APIRate > 0) || c.APIRate > maxAPIRate {
-		fault("--api-rate: %v, want above 0, and %d at most", c.APIRate, maxAPIRate)
-	}
-	if c.APIBurst < 1 || c.APIBurst > maxAPIRate {
-		fault("--api-burst: %d, want 1 to %d", c.APIBurst, maxAPIRate)
-	}
-	if c.Image == "" {
-		fault("--image: missing")
-	}
-	if c.Substrate == SubstrateElasticMetal {
-		errs = append(errs, c.validateMetal())
-	} else if c.SSHKeys != "" {
-		fault("--ssh-keys: only with --substrate=%s; Instances get the project's keys from Scaleway", SubstrateElasticMetal)
-	}
 	if !(c.EURUSD > 0) || math.IsInf(c.EURUSD, 0) {
 		fault("--eur-usd: %v, want a finite number above 0", c.EURUSD)
-	}
-	if !(c.FakeScale >= 0) || c.FakeScale > 10 {
-		fault("--fake-scale: %v, want 0 to 10", c.FakeScale)
 	}
 	for _, d := range []struct {
 		flag  string
@@ -117,7 +77,6 @@ func (c *Config) Validate() error {
 		least time.Duration
 	}{
 		{"price-refresh", c.PriceRefresh, time.Minute}, {"reconcile-interval", c.ReconcileInterval, time.Second},
-		{"poll-interval", c.PollInterval, 10 * time.Millisecond}, {"settle-window", c.SettleWindow, time.Second},
 		{"create-timeout", c.CreateTimeout, time.Second}, {"configure-timeout", c.ConfigureTimeout, time.Second},
 		{"drain-timeout", c.DrainTimeout, time.Second}, {"delete-timeout", c.DeleteTimeout, time.Second},
 		{"failed-retention", c.FailedRetention, 0}, {"type-pause", c.TypePause, 0}, {"shutdown-timeout", c.ShutdownTimeout, time.Second},
@@ -134,73 +93,9 @@ func (c *Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, c.validateCredentials(), c.validateTLS(), c.validateBootstrap())
-	return errors.Join(errs...)
-}
-
-func (c *Config) oneOf(errs *[]error, flag, value string, allowed ...string) {
-	if slices.Contains(allowed, value) {
-		return
-	}
-	*errs = append(*errs, fmt.Errorf("--%s: %q is unknown, want one of %q", flag, value, allowed))
-}
-
-func (c *Config) validateMetal() error {
-	var errs []error
-	for _, id := range c.sshKeys() {
-		if !uuidForm.MatchString(id) {
-			errs = append(errs, fmt.Errorf("--ssh-keys: %q is not the id of an IAM SSH key, a UUID", id))
-		}
-	}
-	if c.NoPublicIP {
-		errs = append(errs, fmt.Errorf("--no-public-ip: not with --substrate=%s, whose servers come with an address", SubstrateElasticMetal))
-	}
-	return errors.Join(errs...)
-}
-
-// sshKeys are the ids in --ssh-keys.
-func (c *Config) sshKeys() []string {
-	return strings.FieldsFunc(c.SSHKeys, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// validateCredentials: without credentials and without the fake there is
-// nothing to provide, and the fake is never chosen in silence.
-func (c *Config) validateCredentials() error {
-	if c.UseFake {
-		return nil
-	}
-	var errs []error
-	for _, k := range []struct {
-		flag, variable, value string
-		form                  *regexp.Regexp
-		want                  string
-	}{
-		{"access-key", "SCW_ACCESS_KEY", c.AccessKey, accessKeyForm, "SCW and 17 more of A-Z and 0-9"},
-		{"secret-key", "SCW_SECRET_KEY", c.SecretKey, uuidForm, "a UUID"},
-		{"project-id", "SCW_DEFAULT_PROJECT_ID", c.ProjectID, uuidForm, "a UUID"},
-	} {
-		switch {
-		case c.unread[k.flag]: // said already, and why
-		case k.value == "":
-			errs = append(errs, fmt.Errorf("--%s: missing; set %s (or %s_FILE), or use --use-fake-backend for a trial without Scaleway", k.flag, k.variable, k.variable))
-		case !k.form.MatchString(k.value):
-			// None is quoted: a secret may have been put where another belongs.
-			errs = append(errs, fmt.Errorf("--%s (%s): %d characters of another form; want %s", k.flag, k.variable, utf8.RuneCountInString(k.value), k.want))
-		}
-	}
-	if c.APIURL != "" && !c.unread["api-url"] {
-		switch u, err := url.Parse(c.APIURL); {
-		case strings.Contains(c.APIURL, "@"): // not quoted: what is before it is a password
-			errs = append(errs, errors.New("--api-url (SCW_API_URL): has a user in it; the account is given by --access-key and --secret-key"))
-		case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-			errs = append(errs, fmt.Errorf("--api-url (SCW_API_URL): %q is not an https URL with a host", c.APIURL))
-		}
-	}
-	if len(errs) == 0 && len(c.unread) == 0 && zoneName.MatchString(c.Zone) {
-		// Whatever else the client may not like; it makes no call.
-		if _, err := scaleway.NewClient(c.credentials()); err != nil {
-			errs = append(errs, err)
-		}
+	errs = append(errs, c.settings.Validate(c), c.validateTLS())
+	if !c.vendor.Delivers {
+		errs = append(errs, c.validateBootstrap())
 	}
 	return errors.Join(errs...)
 }

@@ -5,11 +5,12 @@ import (
 	"os"
 
 	"bigfleet-providers/provider"
+	"bigfleet-providers/provider/scaleway"
 )
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
-	os.Exit(provider.Main(version, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(provider.Main(scaleway.Vendor(), version, os.Args[1:], os.Stdout, os.Stderr))
 }

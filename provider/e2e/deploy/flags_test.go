@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bigfleet-providers/provider"
+	"bigfleet-providers/provider/scaleway"
 )
 
 // offeringFields are the fields that an offering may have, in the program's own
@@ -44,7 +45,7 @@ func offeringFields(t *testing.T) []string {
 // checkConfig is the provider's own judgement of a command line.
 func checkConfig(args ...string) (code int, output string) {
 	var out bytes.Buffer
-	code = provider.Main("test", append([]string{"check-config"}, args...), &out, &out)
+	code = provider.Main(scaleway.Vendor(), "test", append([]string{"check-config"}, args...), &out, &out)
 	return code, out.String()
 }
 

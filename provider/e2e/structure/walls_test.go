@@ -80,6 +80,25 @@ var walls = []wall{
 		why:  "it faces every host of the fleet: it can hand out a command and take an ack, and reach nothing else",
 	},
 	{
+		of:   []string{"provider"},
+		shut: []string{"provider/scaleway/...", "provider/internal/cloud/scaleway/...", "provider/internal/fakecloud/...", "github.com/scaleway/..."},
+		why:  "it is any vendor's process: the next vendor is a package beside provider/scaleway, and nothing here changes",
+	},
+	{
+		of: []string{"provider/scaleway"},
+		open: []string{
+			"cloudinit", "provider", "provider/internal/cloud", "provider/internal/cloud/budget", "provider/internal/cloud/scaleway/...",
+			"provider/internal/fakecloud", "provider/internal/fakecloud/host", "provider/internal/machine", "provider/internal/offering",
+			"provider/internal/telemetry",
+		},
+		why: "a vendor says what is particular to its cloud; calls, records and the way to hosts are not its business",
+	},
+	{
+		of:   []string{"provider/cmd/scaleway"},
+		open: []string{"provider", "provider/scaleway"},
+		why:  "a main names its vendor, and the rest is the same for all",
+	},
+	{
 		of:   []string{"provider/internal/cloud/budget"},
 		open: []string{"provider/internal/cloud", "provider/internal/telemetry"},
 		why:  "it holds calls back by their priority, whatever they are and whoever makes them",

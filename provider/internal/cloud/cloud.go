@@ -158,6 +158,17 @@ type Keeper interface {
 	Keeps(ref, commercialType string) string
 }
 
+// Adopter is implemented by clouds whose servers can also be given by hand.
+type Adopter interface {
+	// Reserve names the servers that are given, in place of those of the call before:
+	// only a Create that names one takes it.
+	Reserve(serverIDs []string)
+	// Adopt makes a server the machine's; one that is mine already, by the machine in
+	// its tags, stays as it is. It matches ErrInvalid when the server cannot be the
+	// machine's as it is.
+	Adopt(ctx context.Context, serverID, commercialType, machineID string, mine func(machineID string) bool) error
+}
+
 // Type is what a cloud sells under one commercial type.
 type Type struct {
 	Name         string

@@ -57,36 +57,6 @@ type Rules struct {
 	Tag func(tag string) error
 }
 
-// Builtin is what is offered without an offerings file: seedCount machines,
-// shared between a small and a larger type of the substrate. An unknown
-// substrate offers nothing.
-func Builtin(substrate, zone string, seedCount int) []Offering {
-	var pair [2]Offering
-	switch substrate {
-	case Instances:
-		pair = [2]Offering{
-			{CommercialType: "DEV1-S", Resources: map[string]string{"cpu": "1", "memory": "1Gi"}},
-			{CommercialType: "GP1-XS", Resources: map[string]string{"cpu": "3", "memory": "12Gi"}},
-		}
-	case ElasticMetal:
-		pair = [2]Offering{
-			{CommercialType: "EM-A210R-HDD", Resources: map[string]string{"cpu": "10", "memory": "12Gi"}},
-			{CommercialType: "EM-B112X-SSD", Resources: map[string]string{"cpu": "14", "memory": "40Gi"}},
-		}
-	default:
-		return nil
-	}
-	counts := [2]int{(seedCount + 1) / 2, seedCount / 2}
-	var list []Offering
-	for i, o := range pair {
-		o.Zone, o.Capacity, o.Count = zone, Capacity(substrate), counts[i]
-		if o.Count > 0 {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
 // Capacity is how the substrate is sold.
 func Capacity(substrate string) machine.CapacityType {
 	if substrate == ElasticMetal {

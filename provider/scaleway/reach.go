@@ -1,4 +1,4 @@
-package provider
+package scaleway
 
 import (
 	"fmt"
@@ -14,11 +14,11 @@ import (
 // unreachable says what of a server with the options will not be able to reach,
 // as far as addresses alone can tell: each is a Create that waits for its
 // agent's first contact until its deadline, or a slow boot.
-func (c *Config) unreachable(o cloud.Options) []string {
+func (s *settings) unreachable(endpoint string, o cloud.Options) []string {
 	public := o.PublicIP
 	if public == "" {
 		public = cloud.PublicDynamic
-		if c.NoPublicIP {
+		if s.NoPublicIP {
 			public = cloud.PublicNone
 		}
 	}
@@ -30,7 +30,7 @@ func (c *Config) unreachable(o cloud.Options) []string {
 	case public == cloud.PublicNone:
 		words = append(words, "no public address: its servers cannot reach the metadata service at their first boot, get their user data from a virtual CD-ROM, and take minutes longer; the private network must lead to the bootstrap channel and to their packages")
 	}
-	u, err := url.Parse(c.Bootstrap.Endpoint)
+	u, err := url.Parse(endpoint)
 	if err != nil || u.Hostname() == "" {
 		return words
 	}
@@ -58,15 +58,12 @@ func clusterName(host string) bool {
 }
 
 // reachWarnings are those of all offerings, each said once with the places that
-// it is about. Fake hosts reach their own channel by other ways.
-func (c *Config) reachWarnings(offerings []offering.Offering) []string {
-	if c.UseFake {
-		return nil
-	}
+// it is about.
+func (s *settings) reachWarnings(endpoint string, offerings []offering.Offering) []string {
 	places := map[string][]string{}
 	var order []string
 	for i, o := range offerings {
-		for _, words := range c.unreachable(o.Options) {
+		for _, words := range s.unreachable(endpoint, o.Options) {
 			if places[words] == nil {
 				order = append(order, words)
 			}

@@ -1,12 +1,14 @@
-package provider
+package scaleway
 
 import (
 	"log/slog"
+	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"bigfleet-providers/provider"
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/telemetry"
 )
@@ -14,28 +16,29 @@ import (
 // The real API is always limited, the fake in the process only on request.
 func TestWhichBackendIsLimited(t *testing.T) {
 	credentials := []string{"--access-key=" + fakecloud.DefaultAccessKey, "--secret-key=" + fakecloud.DefaultSecretKey, "--project-id=" + fakecloud.DefaultProjectID}
-	fake := &fakeWorld{
-		accessKey: fakecloud.DefaultAccessKey, secretKey: fakecloud.DefaultSecretKey, projectID: fakecloud.DefaultProjectID, url: "http://127.0.0.1:1",
-	}
 	for name, tt := range map[string]struct {
 		args    []string
-		fake    *fakeWorld
+		fake    bool
 		limited bool
 	}{
-		"real":                 {credentials, nil, true},
-		"real, with a rate":    {append([]string{"--api-rate=3"}, credentials...), nil, true},
-		"fake":                 {nil, fake, false},
-		"fake, with a rate":    {[]string{"--api-rate=3"}, fake, true},
-		"fake, with a burst":   {[]string{"--api-burst=3"}, fake, false},
-		"fake, with the usual": {[]string{"--api-rate=10"}, fake, true},
+		"real":                 {credentials, false, true},
+		"real, with a rate":    {append([]string{"--api-rate=3"}, credentials...), false, true},
+		"fake":                 {credentials, true, false},
+		"fake, with a rate":    {append([]string{"--api-rate=3"}, credentials...), true, true},
+		"fake, with a burst":   {append([]string{"--api-burst=3"}, credentials...), true, false},
+		"fake, with the usual": {append([]string{"--api-rate=10"}, credentials...), true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := Load(tt.args, lookupIn(nil))
+			cfg, s, err := load(tt.args, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			reg := prometheus.NewRegistry()
-			if _, err := openScaleway(cfg, tt.fake, "test", reg, nil, slog.New(slog.DiscardHandler)); err != nil {
+			o := provider.Opening{Version: "test", Transport: http.DefaultTransport, Metrics: reg, Log: slog.New(slog.DiscardHandler)}
+			if tt.fake {
+				o.Trial = new(provider.Trial)
+			}
+			if _, err := s.open(cfg, o, account{ClientConfig: s.credentials()}); err != nil {
 				t.Fatal(err)
 			}
 			families, err := reg.Gather()

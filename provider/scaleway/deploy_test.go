@@ -1,4 +1,4 @@
-package provider
+package scaleway
 
 import (
 	"os"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"bigfleet-providers/provider"
 )
 
 // TestServiceUnit holds the unit file to the program: every flag exists, every
@@ -19,7 +21,7 @@ func TestServiceUnit(t *testing.T) {
 		}
 		return string(content)
 	}
-	unit, env := read("../deploy/systemd/bigfleet-scaleway.service"), read("../deploy/systemd/scaleway.env.example")
+	unit, env := read("../../deploy/systemd/bigfleet-scaleway.service"), read("../../deploy/systemd/scaleway.env.example")
 	settings := map[string]string{}
 	for line := range strings.Lines(env) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
@@ -47,7 +49,7 @@ func TestServiceUnit(t *testing.T) {
 		value, ok := settings[name]
 		return value, ok
 	}
-	cfg, err := Load(strings.Fields(command), lookup)
+	cfg, err := provider.Load(Vendor(), strings.Fields(command), lookup)
 	if err != nil {
 		t.Fatal(err)
 	}

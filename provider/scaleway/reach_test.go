@@ -1,4 +1,4 @@
-package provider
+package scaleway
 
 import (
 	"strings"
@@ -31,8 +31,8 @@ func TestUnreachable(t *testing.T) {
 		"short name":                   {"https://provider:9443", false, cloud.Options{}, []string{"cluster's own DNS"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &Config{NoPublicIP: tc.noPublic, Bootstrap: BootstrapConfig{Endpoint: tc.endpoint}}
-			got := c.unreachable(tc.options)
+			s := &settings{NoPublicIP: tc.noPublic}
+			got := s.unreachable(tc.endpoint, tc.options)
 			if len(got) != len(tc.want) {
 				t.Fatalf("%q, want %q", got, tc.want)
 			}
@@ -47,13 +47,9 @@ func TestUnreachable(t *testing.T) {
 
 // A warning about many offerings is one line.
 func TestReachWarningsAreFew(t *testing.T) {
-	c := &Config{NoPublicIP: true}
-	got := c.reachWarnings(make([]offering.Offering, 1000))
+	s := &settings{NoPublicIP: true}
+	got := s.reachWarnings("", make([]offering.Offering, 1000))
 	if len(got) != 1 || !strings.HasPrefix(got[0], "offerings[0] (), ") || !strings.Contains(got[0], ", 995 more: ") {
 		t.Errorf("%q", got)
-	}
-	c.UseFake = true
-	if got := c.reachWarnings(make([]offering.Offering, 1)); got != nil {
-		t.Errorf("with the fake backend: %q", got)
 	}
 }

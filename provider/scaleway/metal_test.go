@@ -1,4 +1,4 @@
-package provider
+package scaleway
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"bigfleet-providers/provider"
 	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 )
 
@@ -23,19 +24,18 @@ func TestMetalDefaults(t *testing.T) {
 			"Debian 12", 30 * time.Minute, 5 * time.Second,
 		},
 	} {
-		cfg, err := Load(append(tt.args, "--use-fake-backend"), lookupIn(nil))
+		cfg, s, err := load(append(tt.args, "--use-fake-backend"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := cfg.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if cfg.Image != tt.image || cfg.CreateTimeout != tt.create || cfg.PollInterval != tt.poll {
-			t.Errorf("%s: image %q, create-timeout %s, poll-interval %s", name, cfg.Image, cfg.CreateTimeout, cfg.PollInterval)
+		if s.Image != tt.image || cfg.CreateTimeout != tt.create || s.PollInterval != tt.poll {
+			t.Errorf("%s: image %q, create-timeout %s, poll-interval %s", name, s.Image, cfg.CreateTimeout, s.PollInterval)
 		}
-		params, err := cfg.userDataParams()
-		if metal := cfg.Substrate == SubstrateElasticMetal; err != nil || (params.Limit == elasticmetal.MaxUserDataBytes) != metal {
-			t.Errorf("%s: user data of %d bytes at most, %v", name, params.Limit, err)
+		if limit := s.Scope(cfg).UserDataLimit; (limit == elasticmetal.MaxUserDataBytes) != s.metal() {
+			t.Errorf("%s: user data of %d bytes at most", name, limit)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestMetalFaults(t *testing.T) {
 		"instances": {[]string{"--ssh-keys=6ba7b810-9dad-41d1-80b4-00c04fd430c8"}, []string{"--ssh-keys: only with --substrate=elastic-metal"}},
 		"neither":   {[]string{"--substrate=lego"}, []string{"--substrate", "elastic-metal"}},
 	} {
-		cfg, err := Load(append(tt.args, "--use-fake-backend"), lookupIn(nil))
+		cfg, _, err := load(append(tt.args, "--use-fake-backend"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,14 +81,10 @@ func TestMetalLive(t *testing.T) {
 			false, []string{"FAIL  offerings[0].servers[0]: server 6ba7b810"},
 		},
 	} {
-		cfg, err := Load(append(tt.args, "--substrate=elastic-metal", "--use-fake-backend"), lookupIn(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
 		var out bytes.Buffer
-		fine, err := checkLive(t.Context(), cfg, "test", &out)
-		if err != nil || fine != tt.fine {
-			t.Errorf("%s: fine %v, %v\n%s", name, fine, err, &out)
+		args := append([]string{"check-config", "--live", "--substrate=elastic-metal", "--use-fake-backend"}, tt.args...)
+		if code := provider.Main(Vendor(), "test", args, &out, &out); (code == 0) != tt.fine {
+			t.Errorf("%s: exit code %d\n%s", name, code, &out)
 		}
 		for _, part := range tt.want {
 			if !strings.Contains(out.String(), part) {
