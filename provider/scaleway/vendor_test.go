@@ -1,11 +1,16 @@
 package scaleway
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"bigfleet-providers/provider"
+	"bigfleet-providers/provider/internal/offering"
+	"bigfleet-providers/provider/providertest"
 )
 
 // load reads a command line, and returns what of it is Scaleway's as well.
@@ -37,6 +42,46 @@ func TestKeyInClear(t *testing.T) {
 	} {
 		if got := inClear(address); got != want {
 			t.Errorf("inClear(%q) = %v", address, got)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the list of flags into docs/configuration.md")
+
+func TestEveryFlagIsDocumented(t *testing.T) {
+	providertest.Flags(t, Vendor(), providertest.Page{
+		Path: "../../docs/configuration.md",
+		FurtherReading: map[string]string{
+			"substrate":  "elastic-metal.md",
+			"access-key": "credentials.md#1-the-api-key",
+			"api-rate":   "operations.md#api-budget",
+			"fake-hosts": "fakecloud.md#hosts",
+		},
+		Defaults: map[string]string{"zone": defaultZone},
+	}, *update)
+}
+
+func TestBuiltin(t *testing.T) {
+	for _, tc := range []struct {
+		substrate string
+		count     int
+		want      map[string]int
+	}{
+		{offering.Instances, 5, map[string]int{"DEV1-S": 3, "GP1-XS": 2}},
+		{offering.Instances, 1, map[string]int{"DEV1-S": 1}},
+		{offering.ElasticMetal, 4, map[string]int{"EM-A210R-HDD": 2, "EM-B112X-SSD": 2}},
+		{offering.ElasticMetal, 0, map[string]int{}},
+		{"mainframe", 4, map[string]int{}},
+	} {
+		got := map[string]int{}
+		for _, o := range (&settings{Substrate: tc.substrate, Zone: "fr-par-2"}).Builtin(tc.count) {
+			got[o.CommercialType] = o.Count
+			if o.Zone != "fr-par-2" || o.Capacity != offering.Capacity(tc.substrate) || len(o.Resources) == 0 {
+				t.Errorf("%s: offering %+v", tc.substrate, o)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("Builtin(%q, %d) (-want +got):\n%s", tc.substrate, tc.count, diff)
 		}
 	}
 }
