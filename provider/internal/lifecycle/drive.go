@@ -363,8 +363,12 @@ func (e *Engine) finish(t *task) error {
 	if !mine {
 		return errSuperseded
 	}
-	if op.Kind == machine.Delete {
+	switch op.Kind {
+	case machine.Create:
+		e.succession.made(rec.Slot)
+	case machine.Delete:
 		e.o.Delivery.Forget(t.rec.ID)
+	case machine.Configure, machine.Drain:
 	}
 	took := time.Since(op.Started)
 	e.o.Observer.Settled(op.Kind, classOK, took)
@@ -408,6 +412,9 @@ func (e *Engine) fail(t *task, cause error) error {
 	t.settled(class)
 	e.o.Log.Error("transition failed", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, telemetry.KeyState, rec.State.String(),
 		telemetry.KeyStep, op.Step, "class", class, telemetry.KeyDuration, took.Round(time.Millisecond).String(), telemetry.KeyReason, reason)
+	if op.Kind == machine.Create {
+		e.succession.failed(rec, e.backoff)
+	}
 	e.launchTeardown(rec)
 	return nil
 }

@@ -160,7 +160,8 @@ type Engine struct {
 	off         map[string]int // those that show it powered off
 	strays      map[strayKey]sighting
 
-	stock *stock
+	stock      *stock
+	succession succession
 }
 
 // New makes an engine that does nothing until Run.
@@ -172,16 +173,17 @@ func New(o Options) *Engine {
 		o.Capacity = machine.OnDemand
 	}
 	return &Engine{
-		o:        o,
-		rules:    machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
-		gates:    newGates(o.MaxCloudSteps),
-		lanes:    lanes(o.MaxCreates),
-		flights:  map[string]*flight{},
-		errands:  map[string]bool{},
-		blobs:    map[string]*blobWait{},
-		awaiting: o.Awaiting,
-		began:    make(chan struct{}),
-		stock:    newStock(o.Pace),
+		o:          o,
+		rules:      machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
+		gates:      newGates(o.MaxCloudSteps),
+		lanes:      lanes(o.MaxCreates),
+		flights:    map[string]*flight{},
+		errands:    map[string]bool{},
+		blobs:      map[string]*blobWait{},
+		awaiting:   o.Awaiting,
+		began:      make(chan struct{}),
+		stock:      newStock(o.Pace),
+		succession: succession{rows: map[string]failedCreates{}},
 	}
 }
 

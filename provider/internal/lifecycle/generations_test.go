@@ -231,3 +231,45 @@ func TestHostOfAGoneMachineIsForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestFailuresInARowSlowDown: where every Create fails at once, a shard that asks
+// for each machine that it is offered gets a bounded number of failed ones, and no
+// more the longer it goes on.
+func TestFailuresInARowSlowDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		for range 10_000 {
+			r.cloud.script("order", cloud.ErrInvalid)
+			r.store.Records(func(rec machine.Record) bool {
+				if rec.State == machine.Speculative {
+					if err := r.tryCreate(rec.ID); err != nil {
+						t.Error(err)
+					}
+				}
+				return true
+			})
+			time.Sleep(time.Second)
+		}
+		if n := r.store.Size(); n > 40 { // 10 minutes of one a minute, each half as late by chance
+			t.Errorf("%d machines are listed for one slot", n)
+		}
+		// It ends with a success.
+		r.cloud.script("order")
+		time.Sleep(2 * time.Minute)
+		var last string
+		r.store.Records(func(rec machine.Record) bool {
+			if rec.State == machine.Speculative {
+				last = rec.ID
+			}
+			return true
+		})
+		if err := r.tryCreate(last); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if rec := r.record(last); rec.State != machine.Idle {
+			t.Errorf("%s is %s: %s", last, rec.State, rec.LastError)
+		}
+	})
+}

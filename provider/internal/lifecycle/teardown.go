@@ -126,8 +126,8 @@ func (e *Engine) noteLeftover(rec machine.Record, step string, t *cloud.Task) (m
 // succeed gives the slot of a failed machine to a new id. The successor is
 // written before the predecessor is marked, so that a crash between the two
 // leaves a slot with a machine; the successor's id is derived, so that the
-// repetition finds it. A slot whose type cannot be ordered yet waits: it could
-// only fail again, at once, one id after another.
+// repetition finds it. A slot whose type cannot be ordered yet waits, and one for
+// which each Create fails: it could only fail again, at once, one id after another.
 func (e *Engine) succeed(_ context.Context, rec machine.Record) (machine.Record, error) {
 	if now, ok := e.o.Store.Record(rec.ID); ok {
 		rec = now // the slot may have gone since, or come back
@@ -137,6 +137,9 @@ func (e *Engine) succeed(_ context.Context, rec machine.Record) (machine.Record,
 	}
 	if wait := e.stock.wait(productOf(rec.Offer)); wait > 0 {
 		return rec, cloud.Again(wait, "the cloud refused the type a moment ago")
+	}
+	if wait := e.succession.wait(rec.Slot); wait > 0 {
+		return rec, cloud.Again(wait, "one Create after the other fails for the slot")
 	}
 	slot, generation := rec.Following()
 	id := machine.IDOf(slot, max(generation, e.o.Store.Generation(slot)))
@@ -167,7 +170,7 @@ func (e *Engine) unlist(ctx context.Context, rec machine.Record) (machine.Record
 	if err != nil {
 		return rec, err
 	}
-	id := rec.ID
+	id, failed := rec.ID, rec
 	rec, err = e.change(id, func(cur machine.Record) (machine.Record, machine.Change) {
 		if cur.State != machine.Failed || !cur.Retired && !cur.Succeeded {
 			return cur, machine.Unchanged
@@ -175,6 +178,9 @@ func (e *Engine) unlist(ctx context.Context, rec machine.Record) (machine.Record
 		return cur, machine.Gone
 	})
 	e.forgetGone(id, rec, err)
+	if err == nil && rec.State == machine.Unknown {
+		e.succession.unlisted(failed)
+	}
 	if err == nil && rec.State == machine.Failed {
 		err = cloud.Again(e.o.Pace.RetryMin, "its slot was offered again this moment")
 	}
