@@ -67,7 +67,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	want := append(others, "state", "link", "state.new-6", "state.copy-7")
+	want := slices.Concat(others, []string{"state", "link", "state.new-6", "state.copy-7"})
 	slices.Sort(want)
 	if diff := cmp.Diff(want, left()); diff != "" {
 		t.Errorf("after a start (-want +got):\n%s", diff)
