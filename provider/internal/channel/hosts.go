@@ -91,7 +91,9 @@ func (s *Server) screen(w http.ResponseWriter, r *request) bool {
 	default:
 		holder, err := s.locks.Lock(r.Context(), r.machine, r.host.host)
 		if err != nil {
-			s.log.ErrorContext(r.Context(), "a machine's token could not be tied to its host; the host tries again", telemetry.KeyMachine, r.machine, telemetry.KeyError, err.Error())
+			if r.Context().Err() == nil { // else the host hung up
+				s.log.ErrorContext(r.Context(), "a machine's token could not be tied to its host; the host tries again", telemetry.KeyMachine, r.machine, telemetry.KeyError, err.Error())
+			}
 			s.retryLater(w, "it could not be recorded which host this is; try again")
 			return false
 		}
