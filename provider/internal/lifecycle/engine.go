@@ -9,6 +9,7 @@ package lifecycle
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -300,19 +301,22 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 	e.mu.Lock()
 	e.running = ctx
 	e.mu.Unlock()
-	count := 0
+	var resumed []machine.Record
 	e.o.Store.Records(func(rec machine.Record) bool {
 		if rec.Op != nil {
-			count++
-			e.launch(rec)
+			resumed = append(resumed, rec)
 		}
 		if rec.State == machine.Failed {
 			e.launchTeardown(rec)
 		}
 		return ctx.Err() == nil
 	})
-	if count > 0 {
-		e.o.Log.Info("operations resumed", telemetry.KeyCount, count)
+	slices.SortFunc(resumed, func(a, b machine.Record) int { return a.Op.Started.Compare(b.Op.Started) })
+	for _, rec := range resumed {
+		e.launch(rec)
+	}
+	if len(resumed) > 0 {
+		e.o.Log.Info("operations resumed", telemetry.KeyCount, len(resumed))
 	}
 	e.mu.Lock()
 	e.resumed = true

@@ -7,8 +7,8 @@ import (
 	"bigfleet-providers/provider/internal/machine"
 )
 
-// lane holds the operations of one kind that have no outcome yet, the oldest
-// first. So many are driven at a time; the others wait, the oldest comes next, and
+// lane holds the operations of one kind that have no outcome yet, in the order of
+// their acceptance. So many are driven at a time; the others wait, the oldest comes next, and
 // they cost no goroutine. An operation's deadline runs while it waits, see overdue.
 type lane struct {
 	limit            int
@@ -48,16 +48,13 @@ func lanes(maxCreates int) map[machine.Kind]*lane {
 	return all
 }
 
-// enter adds an operation that waits. It looks for the place from the young end:
-// operations come in the order of their acceptance, nearly so when a start
-// resumes them.
+// enter adds an operation that waits. It is the youngest, whatever the clock said
+// when it was accepted.
 func (l *lane) enter(f *flight) {
-	for f.older = l.youngest; f.older != nil && f.older.started.After(f.started); f.older = f.older.older {
-		f.younger = f.older
-	}
-	*l.youngerOf(f.older), *l.olderOf(f.younger) = f, f
+	f.older = l.youngest
+	*l.youngerOf(f.older), l.youngest = f, f
 	l.size++
-	if l.waiting == nil || f.started.Before(l.waiting.started) {
+	if l.waiting == nil {
 		l.waiting = f
 	}
 	if l.size-l.driven == 1 || f.deadline.Before(l.expires) {

@@ -1,12 +1,15 @@
 package lifecycle_test
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 )
 
@@ -105,5 +108,38 @@ func TestStepOfAnotherRelease(t *testing.T) {
 				t.Errorf("told to look first: %q; %d servers", got, len(r.cloud.instances))
 			}
 		})
+	})
+}
+
+// TestResumedInTheOrderOfAcceptance: what waits for its turn keeps its place over a
+// restart, also when its machine was listed anew meanwhile.
+func TestResumedInTheOrderOfAcceptance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fleet(t, 4, func(o *lifecycle.Options) { o.MaxCreates = 1 }, func(*rig) {})
+		synctest.Wait()
+		r.hosts.edit(func() { r.hosts.silent = true })
+		for n := 1; n <= 4; n++ {
+			if _, err := r.do(machine.Create, func(q *machine.Request) { q.MachineID = fmt.Sprint("m", n) }); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		dearer := *offer
+		dearer.PricePerHour++
+		slots := maps.Clone(r.slots)
+		slots["m2"] = &dearer
+		if err := r.engine.Seed(t.Context(), slots); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		r.hosts.edit(func() { r.hosts.silent = false })
+		r.start()
+		time.Sleep(5 * time.Minute)
+		for n := 2; n <= 4; n++ {
+			before, after := r.record(fmt.Sprint("m", n-1)), r.record(fmt.Sprint("m", n))
+			if before.State != machine.Idle || after.State != machine.Idle || !before.Since.Before(after.Since) {
+				t.Errorf("m%d is %s since %s, m%d %s since %s", n-1, before.State, before.Since, n, after.State, after.Since)
+			}
+		}
 	})
 }
