@@ -84,6 +84,7 @@ func BenchmarkCreate(b *testing.B) {
 					durable, took = s.create(s.ids()[:count], workers)
 					durableRate = float64(count) / took.Seconds()
 					s.stop()
+					floor = floor.and(syncFloor(b, dir))
 					s = serve(b, machines, "", alone)
 					memory, took = s.create(s.ids()[:count], workers)
 					memoryRate = float64(count) / took.Seconds()

@@ -13,6 +13,13 @@ type timings []time.Duration
 
 func (t timings) at(q float64) time.Duration { return t[min(int(q*float64(len(t))), len(t)-1)] }
 
+// and is both, sorted.
+func (t timings) and(more timings) timings {
+	all := slices.Concat(t, more)
+	slices.Sort(all)
+	return all
+}
+
 // measure times n runs of f.
 func measure(n int, f func()) timings {
 	t := make(timings, n)
@@ -26,7 +33,8 @@ func measure(n int, f func()) timings {
 }
 
 // syncFloor times a write and sync of 4 KiB, each to a new place in a file, as
-// a commit does at best.
+// a commit does at best. Take it before and after what is held against it: a disk
+// that is shared is half as fast a minute later.
 func syncFloor(b *testing.B, dir string) timings {
 	b.Helper()
 	f, err := os.Create(filepath.Join(dir, "floor"))

@@ -187,3 +187,19 @@ func TestFullFileSystem(t *testing.T) {
 		t.Errorf("%d machines after a restart, want %d", s.Size(), want)
 	}
 }
+
+// TestUnwritableFileSaysWhatToDo: what the system says alone helps nobody.
+func TestUnwritableFileSaysWhatToDo(t *testing.T) {
+	for sys, want := range map[error]string{
+		syscall.EROFS: "file system writable", syscall.EACCES: "writable for the user", syscall.ENOSPC: "make room", syscall.EDQUOT: "make room",
+	} {
+		err := remedy(fmt.Errorf("cannot be made: %w", sys))
+		if !errors.Is(err, sys) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", sys, err)
+		}
+	}
+	other := errors.New("locked")
+	if err := remedy(other); !errors.Is(err, other) || err.Error() != other.Error() {
+		t.Errorf("another error: %v", err)
+	}
+}

@@ -90,7 +90,7 @@ func openFile(path string, l ladder, o Owner) (*file, error) {
 		f, err = createFile(path, l)
 	}
 	if err != nil {
-		return nil, err
+		return nil, remedy(err)
 	}
 	if err := f.prepare(path, l, o); err != nil {
 		return nil, errors.Join(err, f.close())
@@ -100,6 +100,20 @@ func openFile(path string, l ladder, o Owner) (*file, error) {
 	clean, err := f.withoutRemains(path)
 	clean.remains = err
 	return clean, nil
+}
+
+// remedy adds what an operator can do about what the system says of the file.
+func remedy(err error) error {
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w; make its file system writable again, which an I/O error may have ended (see the kernel's log), and start again", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; the file and its folder must be writable for the user of this process", err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w; make room for it, and start again", err)
+	default:
+		return err
+	}
 }
 
 // prepare makes an open file one of this release's and the owner's.
