@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime/debug"
+	"slices"
 )
 
 // part is one long-running part of the process. run returns nil when its
@@ -49,6 +51,27 @@ func runParts(ctx context.Context, log *slog.Logger, parts []part) error {
 		if r.err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", parts[i].name, r.err))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// undo is what a start that fails closes again, the last first.
+type undo []func() error
+
+func (u *undo) add(f func() error) { *u = append(*u, f) }
+
+// listener adds the listener that an open has returned, if it has.
+func (u *undo) listener(ln net.Listener, err error) (net.Listener, error) {
+	if ln != nil {
+		u.add(ln.Close)
+	}
+	return ln, err
+}
+
+func (u *undo) run() error {
+	var errs []error
+	for _, f := range slices.Backward(*u) {
+		errs = append(errs, f())
 	}
 	return errors.Join(errs...)
 }

@@ -8,38 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"bigfleet-providers/provider/internal/certificates"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
-	"bigfleet-providers/provider/internal/offering"
 	"bigfleet-providers/provider/internal/rpc"
 	"bigfleet-providers/provider/internal/store"
 	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/provider/internal/telemetry/tracing"
 )
 
-// Limits on background work that no operator needs to turn.
-const (
-	maxCloudSteps   = 64               // cloud steps at the same time
-	failedListed    = 15 * time.Minute // a failed machine with nothing left
-	removalGrace    = 30 * time.Minute // before what nobody claims is removed
-	tagBudget       = time.Minute      // for a cluster tag before reconcile takes over
-	retryMin        = time.Second
-	retryMax        = time.Minute
-	fakeRetryMin    = 20 * time.Millisecond
-	fakeRetryMax    = time.Second
-	catalogDeadline = time.Minute
-	startWait       = 15 * time.Second // for the first inventory, before reads are served without it
-)
+// startWait is how long the first inventory is waited for, before reads are served
+// without it.
+const startWait = 15 * time.Second
 
 // Run runs a provider until ctx ends. The configuration must be valid. All
 // listeners are open, and their addresses logged, before the first call is
@@ -90,189 +75,157 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, back.close()) }()
+	var opened undo
+	defer func() { err = errors.Join(err, opened.run()) }()
 	boot, err := openBootstrap(ctx, cfg, back, opening.Trial, st, reg, log)
 	if err != nil {
 		return err
 	}
+	opened.add(boot.Close)
 	if back.Fake == nil {
 		if err := checkAccess(ctx, cfg.vendor.Name, back.Prober, accessPause, log); err != nil {
-			return errors.Join(err, boot.Close())
+			return err
 		}
 	}
 	if err := back.startable(ctx); err != nil {
-		return errors.Join(err, boot.Close())
+		return err
 	}
 	if back.Fake != nil {
 		if err := back.Fake.Restore(st.Records, boot.userData); err != nil {
-			return errors.Join(fmt.Errorf("fake backend: %w", err), boot.Close())
+			return fmt.Errorf("fake backend: %w", err)
 		}
 	}
-	var held time.Time
-	if restored := st.Restored(); !restored.IsZero() {
-		if held = restored.Add(store.RestoreHold); time.Now().Before(held) {
-			log.Warn("the state is a restored copy: calls wait for the first inventory, and servers that no machine claims are kept", "restored", restored, "until", held)
-		}
-	}
-	if back.HoldOrders != nil && back.Fake == nil { // what a fake has ordered is listed at once
-		since := st.Restored()
-		if !st.Inventoried() {
-			since = time.Now()
-		}
-		back.HoldOrders(since)
-	}
-	o := lifecycle.Options{
-		Store: st, Cloud: back.Cloud, Deleter: back.Deleter, Sweeper: back.Sweeper, Keeper: back.Keeper, Delivery: boot.delivery,
-		Provider: cfg.Provider, UserData: boot.userData, Capacity: offering.Capacity(scope.Substrate),
-		NewID: uuid.NewString,
-		Timeouts: lifecycle.Timeouts{
-			Create: cfg.CreateTimeout, Configure: cfg.ConfigureTimeout,
-			Drain: cfg.DrainTimeout, Delete: cfg.DeleteTimeout,
-		},
-		Pace: lifecycle.Pace{
-			RetryMin: retryMin, RetryMax: retryMax, TagBudget: tagBudget,
-			TypePauseMin: cfg.TypePause, TypePauseMax: cfg.TypePauseMax,
-		},
-		Log:             log,
-		Observer:        m,
-		Sealer:          boot.sealer,
-		RequireFence:    cfg.RequireFence,
-		FailedRetention: cfg.FailedRetention,
-		FailedListed:    failedListed,
-		MaxCloudSteps:   maxCloudSteps,
-		MaxCreates:      cfg.MaxParallelCreates,
-		Awaiting:        !st.Inventoried() || time.Now().Before(held),
-		RemovalsFrom:    held,
-		RemovalGrace:    removalGrace,
-		RemovalCap:      cfg.RemovalCap,
-		DryRun:          cfg.ReconcileDryRun,
-	}
-	if back.Fake != nil {
-		o.Pace.RetryMin, o.Pace.RetryMax = fakeRetryMin, fakeRetryMax
-		// Its stock comes back as fast as all else happens in it.
-		o.Pace.TypePauseMin, o.Pace.TypePauseMax = back.Fake.scaled(cfg.TypePause), back.Fake.scaled(cfg.TypePauseMax)
-		// The fake's calls cost our own processors: more of them at once than
-		// there are would only keep the shards' calls waiting.
-		o.MaxCloudSteps = runtime.GOMAXPROCS(0)
-		o.Pace.CallsFirst = true
-	}
-	if traces != nil {
-		o.Tracer = traces
-	}
-	engine := lifecycle.New(o)
+	engine := newEngine(cfg, st, back, boot, m, traces, log)
 	reg.MustRegister(newFleet(st, engine))
 	slots := &slotSource{cfg: cfg, catalog: back.Catalog, fitter: back.Fitter, adopter: back.Adopter, reach: back.Reach, engine: engine, metrics: m, log: log}
 	if err := slots.seed(ctx, true); err != nil {
-		return errors.Join(err, boot.Close())
+		return err
 	}
 	collections.serve()
 
-	grpcListener, err := listen(ctx, "addr", cfg.Addr)
+	ports, err := openPorts(ctx, cfg, &opened, log)
 	if err != nil {
-		return errors.Join(err, boot.Close())
-	}
-	metricsListener, err := listenMetrics(ctx, cfg, log)
-	if err != nil {
-		return errors.Join(err, boot.Close(), grpcListener.Close())
-	}
-	var adminListener net.Listener
-	if cfg.AdminSocket != "" {
-		if adminListener, err = listenAdmin(ctx, cfg.AdminSocket); err != nil {
-			err = errors.Join(err, boot.Close(), grpcListener.Close())
-			if metricsListener != nil {
-				err = errors.Join(err, metricsListener.Close())
-			}
-			return err
-		}
+		return err
 	}
 	if boot.endpoint() == trialEndpoint {
 		log.Info("the endpoint's name is known to the fake's own hosts alone", "endpoint", trialEndpoint, "listen", boot.front.listener.Addr().String())
 	}
-	log.Info("serving", "grpc", grpcListener.Addr().String(), "metrics", addrOf(metricsListener), "endpoint", boot.endpoint(),
+	log.Info("serving", "grpc", ports.grpc.Addr().String(), "metrics", addrOf(ports.metrics), "endpoint", boot.endpoint(),
 		"machines", st.Size())
 
-	var serving atomic.Bool // the gRPC port
-	listeners := boot.certificates()
-	grpcOpts := grpcOptions{
-		reflection: cfg.Reflection, requireIdentity: cfg.RequireShardIdentity,
-		stopTimeout: cfg.ShutdownTimeout, serving: &serving, metrics: m, log: log, more: traces.ServerOptions(rpc.Mutations()...),
-	}
-	if grpcCerts != nil {
-		listeners = append(listeners, grpcCerts)
-		grpcOpts.tls = grpcTLS(grpcCerts)
-	}
-	keeper := certificates.NewKeeper(reg, log, cfg.TLSReload, listeners...)
-	var stopping atomic.Bool
-	svc := rpc.New(engine, frames{st}, cfg.Provider)
-	parts := []part{
-		{"grpc", func(ctx context.Context) error {
-			defer stopping.Store(true)
-			// Connections wait in the listener's queue meanwhile, so that a shard
-			// that finds the port open finds its calls accepted too. After a while
-			// reads are worth more than waiting.
-			select {
-			case <-engine.Began():
-			case <-time.After(startWait):
-				log.Warn("the cloud's inventory could not be read yet: machines are shown, and calls that change them are refused until it was")
-			case <-ctx.Done():
-				return grpcListener.Close()
-			}
-			return serveGRPC(ctx, grpcListener, svc, grpcOpts)
-		}},
-	}
-	parts = append(parts, boot.parts()...)
-	parts = append(parts, []part{
-		{"certificates", keeper.Run},
-		{"lifecycle", func(ctx context.Context) error { return engine.Run(ctx, cfg.ReconcileInterval) }},
-		{"prices", func(ctx context.Context) error { return slots.refresh(ctx, cfg.PriceRefresh) }},
-		{"readiness", func(ctx context.Context) error {
-			select {
-			case <-engine.Began():
-				log.Info("ready: calls are accepted")
-				<-ctx.Done()
-			case <-ctx.Done():
-			}
-			return nil
-		}},
-		{"store", func(ctx context.Context) error {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-st.Done():
-				return fmt.Errorf("the state cannot be written any more: %w", st.Err())
-			}
-		}},
-	}...)
-	if metricsListener != nil {
-		ready := func() []string {
-			var reasons []string
-			if stopping.Load() || ctx.Err() != nil {
-				reasons = append(reasons, "stopping")
-			}
-			if err := engine.Ready(); err != nil {
-				reasons = append(reasons, err.Error())
-			}
-			if !serving.Load() && len(reasons) == 0 {
-				reasons = append(reasons, "the gRPC port is not served yet")
-			}
-			if err := st.Err(); err != nil {
-				reasons = append(reasons, err.Error())
-			}
-			return reasons
-		}
-		parts = append(parts, part{"metrics", func(ctx context.Context) error {
-			return serveHTTP(ctx, metricsListener, telemetry.NewHandler(reg, ready), log)
-		}})
-	}
-	if adminListener != nil {
-		parts = append(parts, part{"admin socket", func(ctx context.Context) error {
-			return serveAdmin(ctx, adminListener, st, boot.channel, log)
-		}})
-	}
-	err = runParts(ctx, log, parts)
-	if err == nil {
+	p := &process{cfg: cfg, log: log, reg: reg, metrics: m, traces: traces, st: st, boot: boot, engine: engine, slots: slots, ports: ports, grpcCerts: grpcCerts}
+	opened = nil // the parts close what they serve
+	if err = runParts(ctx, log, p.parts(ctx)); err == nil {
 		log.Info("stopped")
 	}
 	return err
+}
+
+// process is what a start has opened and made.
+type process struct {
+	cfg       *Config
+	log       *slog.Logger
+	reg       *telemetry.Registry
+	metrics   *metrics
+	traces    *tracing.Tracing
+	st        *store.Store
+	boot      *bootstrap
+	engine    *lifecycle.Engine
+	slots     *slotSource
+	ports     ports
+	grpcCerts *certificates.Live // nil: plaintext
+
+	serving, stopping atomic.Bool // the gRPC port
+}
+
+// parts are the process's, in the order in which they stop.
+func (p *process) parts(ctx context.Context) []part {
+	listeners := p.boot.certificates()
+	if p.grpcCerts != nil {
+		listeners = append(listeners, p.grpcCerts)
+	}
+	keeper := certificates.NewKeeper(p.reg, p.log, p.cfg.TLSReload, listeners...)
+	parts := append([]part{{"grpc", p.serveGRPC}}, p.boot.parts()...)
+	parts = append(parts,
+		part{"certificates", keeper.Run},
+		part{"lifecycle", func(ctx context.Context) error { return p.engine.Run(ctx, p.cfg.ReconcileInterval) }},
+		part{"prices", func(ctx context.Context) error { return p.slots.refresh(ctx, p.cfg.PriceRefresh) }},
+		part{"readiness", p.announce},
+		part{"store", p.watchStore},
+	)
+	if p.ports.metrics != nil {
+		ready := func() []string { return p.unready(ctx) }
+		parts = append(parts, part{"metrics", func(ctx context.Context) error {
+			return serveHTTP(ctx, p.ports.metrics, telemetry.NewHandler(p.reg, ready), p.log)
+		}})
+	}
+	if p.ports.admin != nil {
+		parts = append(parts, part{"admin socket", func(ctx context.Context) error {
+			return serveAdmin(ctx, p.ports.admin, p.st, p.boot.channel, p.log)
+		}})
+	}
+	return parts
+}
+
+func (p *process) serveGRPC(ctx context.Context) error {
+	defer p.stopping.Store(true)
+	// Connections wait in the listener's queue meanwhile, so that a shard that finds
+	// the port open finds its calls accepted too. After a while reads are worth more
+	// than waiting.
+	select {
+	case <-p.engine.Began():
+	case <-time.After(startWait):
+		p.log.Warn("the cloud's inventory could not be read yet: machines are shown, and calls that change them are refused until it was")
+	case <-ctx.Done():
+		return p.ports.grpc.Close()
+	}
+	o := grpcOptions{
+		reflection: p.cfg.Reflection, requireIdentity: p.cfg.RequireShardIdentity,
+		stopTimeout: p.cfg.ShutdownTimeout, serving: &p.serving, metrics: p.metrics, log: p.log, more: p.traces.ServerOptions(rpc.Mutations()...),
+	}
+	if p.grpcCerts != nil {
+		o.tls = grpcTLS(p.grpcCerts)
+	}
+	return serveGRPC(ctx, p.ports.grpc, rpc.New(p.engine, frames{p.st}, p.cfg.Provider), o)
+}
+
+// announce says on the log when calls are accepted.
+func (p *process) announce(ctx context.Context) error {
+	select {
+	case <-p.engine.Began():
+		p.log.Info("ready: calls are accepted")
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// watchStore ends the process when the state cannot be written any more.
+func (p *process) watchStore(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.st.Done():
+		return fmt.Errorf("the state cannot be written any more: %w", p.st.Err())
+	}
+}
+
+// unready is why no call would be accepted now; ctx is the process's.
+func (p *process) unready(ctx context.Context) []string {
+	var reasons []string
+	if p.stopping.Load() || ctx.Err() != nil {
+		reasons = append(reasons, "stopping")
+	}
+	if err := p.engine.Ready(); err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	if !p.serving.Load() && len(reasons) == 0 {
+		reasons = append(reasons, "the gRPC port is not served yet")
+	}
+	if err := p.st.Err(); err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	return reasons
 }
 
 // owner is whose state this process keeps: a state file is good for one alone.
@@ -294,25 +247,4 @@ func (f frames) Frame(id string) ([]byte, bool) {
 func (f frames) Frames(states []machine.State, limit int, since []byte) ([][]byte, []byte) {
 	page := f.st.List(store.Filter{States: states, Max: limit, Since: since})
 	return page.Views, page.Revision
-}
-
-// listenMetrics opens the metrics port. Only a trial on the fake backend, with
-// the port left at its default, may go elsewhere when it is taken.
-func listenMetrics(ctx context.Context, cfg *Config, log *slog.Logger) (net.Listener, error) {
-	if cfg.MetricsAddr == "" {
-		return nil, nil
-	}
-	ln, err := listen(ctx, "metrics-addr", cfg.MetricsAddr)
-	if err != nil && cfg.UseFake && !cfg.set["metrics-addr"] {
-		log.Warn("the default metrics port is taken; using a free one, since this is a trial", telemetry.KeyError, err.Error())
-		return listen(ctx, "metrics-addr", "127.0.0.1:0")
-	}
-	return ln, err
-}
-
-func addrOf(ln net.Listener) string {
-	if ln == nil {
-		return "off"
-	}
-	return ln.Addr().String()
 }

@@ -15,6 +15,9 @@ import (
 	"bigfleet-providers/provider/internal/telemetry"
 )
 
+// catalogDeadline is how long a reading of types and prices may take.
+const catalogDeadline = time.Minute
+
 // slotSource turns offerings and the cloud's catalogue into slots.
 type slotSource struct {
 	cfg     *Config
