@@ -22,6 +22,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,21 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
+}
+
+// asked are the requests so far. One that its client has given up may still be
+// under way.
+func (a *api) asked() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.calls)
+}
+
+// sent is the body of the last request of that name.
+func (a *api) sent(name string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bodies[name]
 }
 
 func (a *api) ca() []byte {
@@ -176,7 +192,7 @@ func TestReady(t *testing.T) {
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("Ready = %v", err)
 			}
-			if diff := cmp.Diff([]string{"GET /api/v1/nodes/node-1"}, a.calls); diff != "" {
+			if diff := cmp.Diff([]string{"GET /api/v1/nodes/node-1"}, a.asked()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -199,7 +215,7 @@ func TestReadyAfterADrain(t *testing.T) {
 			t.Errorf("refused %t: Ready = %v", refused, err)
 		}
 		want := `{"metadata":{"annotations":{"bigfleet.io/drained":null}},"spec":{"unschedulable":null}}`
-		if got := a.bodies["PATCH /api/v1/nodes/node-1"]; got != want {
+		if got := a.sent("PATCH /api/v1/nodes/node-1"); got != want {
 			t.Errorf("the patch is %s", got)
 		}
 	}
@@ -258,7 +274,7 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts := map[string]int{}
-	for _, c := range a.calls {
+	for _, c := range a.asked() {
 		counts[c]++
 	}
 	want := map[string]int{
@@ -268,11 +284,11 @@ func TestDrain(t *testing.T) {
 	if diff := cmp.Diff(want, counts); diff != "" {
 		t.Error(diff)
 	}
-	if got := a.bodies["PATCH /api/v1/nodes/node-1"]; got != `{"metadata":{"annotations":{"bigfleet.io/drained":"true"}},"spec":{"unschedulable":true}}` {
+	if got := a.sent("PATCH /api/v1/nodes/node-1"); got != `{"metadata":{"annotations":{"bigfleet.io/drained":"true"}},"spec":{"unschedulable":true}}` {
 		t.Errorf("cordon: %s", got)
 	}
 	wantBody := `{"apiVersion":"policy/v1","deleteOptions":{"preconditions":{"uid":"uid-web"}},"kind":"Eviction","metadata":{"name":"web","namespace":"ns"}}`
-	if got := a.bodies["POST /api/v1/namespaces/ns/pods/web/eviction"]; got != wantBody {
+	if got := a.sent("POST /api/v1/namespaces/ns/pods/web/eviction"); got != wantBody {
 		t.Errorf("eviction: %s", got)
 	}
 }
@@ -295,8 +311,8 @@ func TestDrainFails(t *testing.T) {
 	if err := broken.client(t).Drain(t.Context(), 200*time.Millisecond); err == nil || !strings.Contains(err.Error(), "etcd is away") {
 		t.Errorf("API server broken: %v", err)
 	}
-	if len(broken.calls) < 2 {
-		t.Errorf("it was asked once only: %q", broken.calls)
+	if len(broken.asked()) < 2 {
+		t.Errorf("it was asked once only: %q", broken.asked())
 	}
 }
 
@@ -305,15 +321,15 @@ func TestDrainByForce(t *testing.T) {
 	if err := a.client(t).Drain(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"PATCH /api/v1/nodes/node-1", podList, "DELETE /api/v1/namespaces/ns/pods/web", podList}, a.calls); diff != "" {
+	if diff := cmp.Diff([]string{"PATCH /api/v1/nodes/node-1", podList, "DELETE /api/v1/namespaces/ns/pods/web", podList}, a.asked()); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestDrainOfAnAbsentNode(t *testing.T) {
 	a := newAPI(t, func(*http.Request) (int, any) { return 404, refusal("not found") })
-	if err := a.client(t).Drain(t.Context(), time.Minute); err != nil || len(a.calls) != 1 {
-		t.Errorf("Drain = %v, calls %q", err, a.calls)
+	if err := a.client(t).Drain(t.Context(), time.Minute); err != nil || len(a.asked()) != 1 {
+		t.Errorf("Drain = %v, calls %q", err, a.asked())
 	}
 }
 
@@ -335,7 +351,7 @@ func TestDrainWaitsForTheEnd(t *testing.T) {
 	if err := a.client(t).Drain(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"PATCH /api/v1/nodes/node-1", podList, podList, podList}, a.calls); diff != "" {
+	if diff := cmp.Diff([]string{"PATCH /api/v1/nodes/node-1", podList, podList, podList}, a.asked()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -371,10 +387,10 @@ func TestLeave(t *testing.T) {
 			if !strings.Contains(out.String(), tt.out) {
 				t.Errorf("output %q", out.String())
 			}
-			if diff := cmp.Diff(tt.calls, a.calls); diff != "" {
+			if diff := cmp.Diff(tt.calls, a.asked()); diff != "" {
 				t.Error(diff)
 			}
-			if body := a.bodies[patch]; tt.patch == 200 && body != "" && !strings.Contains(body, `"status":"False","type":"Ready"`) {
+			if body := a.sent(patch); tt.patch == 200 && body != "" && !strings.Contains(body, `"status":"False","type":"Ready"`) {
 				t.Errorf("the patch is %s", body)
 			}
 		})
