@@ -65,7 +65,7 @@ e2e: ## the contract suite on Instances and on Elastic Metal, with the race dete
 bench: ## run all benchmarks; BENCH=regexp chooses some; table in dist/bench.md
 	mkdir -p dist
 	BENCH_MARKDOWN=$(CURDIR)/dist/bench.md BENCH_JSON=$(CURDIR)/dist/bench.json \
-	  go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 40m -p 1 ./...
+	  go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 40m -p 1 $$(grep -rl --include='*_test.go' '^func Benchmark' agent cloudinit provider shared | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: deb
 deb: ## the agent's Debian packages for amd64 and arm64 in dist/
