@@ -2,6 +2,8 @@ package provider
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -33,7 +35,7 @@ type Opening struct {
 
 // Backend is a cloud as the parts of the process use it.
 type Backend struct {
-	Cloud   cloud.Cloud
+	Cloud   cloud.Cloud   // required, as are Catalog and Prober
 	Deleter cloud.Deleter // nil where hosts cannot be given back
 	Sweeper cloud.Sweeper // nil where nothing outlives its server
 	Catalog cloud.Catalog
@@ -41,7 +43,7 @@ type Backend struct {
 	Prober  cloud.Prober
 	Keeper  cloud.Keeper  // nil where what a failure leaves is removed
 	Adopter cloud.Adopter // nil where no server can be given by hand
-	// Delivery reaches hosts where Vendor.Delivers.
+	// Delivery reaches hosts; required where Vendor.Delivers.
 	Delivery delivery.Delivery
 	// HoldOrders is told of a state that does not know what was ordered since then;
 	// nil where such an order is removed later.
@@ -52,7 +54,7 @@ type Backend struct {
 	// Reach says of which offerings the servers may not reach what they need; nil
 	// says nothing.
 	Reach func([]offering.Offering) []string
-	// Fake is set when Opening.Trial was.
+	// Fake is set when Opening.Trial was, and only then.
 	Fake *Fake
 }
 
@@ -70,6 +72,42 @@ type Fake struct {
 	Close func() error
 }
 
+// openBackend opens the vendor's cloud and refuses one that is not what was asked
+// for: a trial on the real cloud would make real servers, with nothing checked.
+func openBackend(ctx context.Context, c *Config, o Opening) (*Backend, error) {
+	back, err := c.settings.Open(ctx, c, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := back.fits(c.vendor, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s's adapter is faulty, and nothing was done with it: %w", c.vendor.Title, err), back.close())
+	}
+	return back, nil
+}
+
+// fits is an error when the backend is not what the vendor has promised.
+func (b *Backend) fits(v Vendor, o Opening) error {
+	var errs []error
+	switch {
+	case o.Trial != nil && b.Fake == nil:
+		errs = append(errs, errors.New("a fake was asked for, and it opened the real cloud"))
+	case o.Trial == nil && b.Fake != nil:
+		errs = append(errs, errors.New("the real cloud was asked for, and it opened a fake"))
+	}
+	for _, part := range []struct {
+		name string
+		lack bool
+	}{
+		{"Cloud", b.Cloud == nil}, {"Catalog", b.Catalog == nil}, {"Prober", b.Prober == nil},
+		{"Delivery", v.Delivers && b.Delivery == nil},
+	} {
+		if part.lack {
+			errs = append(errs, fmt.Errorf("it has no %s", part.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // scaled is a delay at the fake's pace.
 func (f *Fake) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * f.Scale) }
 
@@ -78,7 +116,7 @@ func (b *Backend) startable(ctx context.Context) error {
 	if b.Startable == nil {
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, accessDeadline)
+	asking, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
 	return b.Startable(asking)
 }

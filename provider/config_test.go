@@ -35,7 +35,7 @@ func TestCheckConfigJudgesThePlaceOfTheState(t *testing.T) {
 		writeFile(t, "a state, as far as it goes"): "",
 	} {
 		var out, errs strings.Builder
-		code := Main(toyVendor(), "test", []string{checkCommand, "--use-fake-backend", "--state=" + path}, &out, &errs)
+		code := Main(toyVendor(), "test", []string{checkCommand, "--token=sesame", "--state=" + path}, &out, &errs)
 		switch {
 		case want == "" && code != exitOK:
 			t.Errorf("%s: exit code %d: %s", path, code, &errs)
@@ -72,7 +72,7 @@ func TestLimitsOfRemovalsAndPauses(t *testing.T) {
 		"--removal-cap=-1": "--removal-cap: -1",
 		"--type-pause=-1s": "--type-pause: -1s", "--type-pause-max=1s": "--type-pause-max: 1s is shorter than --type-pause, 30s",
 	} {
-		cfg, err := Load(toyVendor(), []string{"--use-fake-backend", arg}, lookupIn(nil))
+		cfg, err := Load(toyVendor(), []string{"--token=sesame", arg}, lookupIn(nil))
 		if err != nil {
 			t.Errorf("%s: %v", arg, err)
 			continue

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
@@ -24,6 +25,19 @@ const (
 	fakeRetryMin  = 20 * time.Millisecond
 	fakeRetryMax  = time.Second
 )
+
+// hints are what last_error tells an operator to look at.
+func (c *Config) hints() lifecycle.Hints {
+	h := lifecycle.Hints{CallRate: c.vendor.Help.CallRate}
+	if c.vendor.Delivers {
+		return h
+	}
+	const agentLog = "the agent's log on %s (journalctl -u bigfleet-agent)"
+	h.Contact = "look at the server's console, and whether it reaches --bootstrap-endpoint"
+	h.Deliver = "see whether the host is up and reaches --bootstrap-endpoint, and " + fmt.Sprintf(agentLog, "it")
+	h.Agent = "see " + fmt.Sprintf(agentLog, "the host")
+	return h
+}
 
 // newEngine makes the engine that drives the machines of the store.
 func newEngine(cfg *Config, st *store.Store, back *Backend, boot *bootstrap, m *metrics, traces *tracing.Tracing, log *slog.Logger) *lifecycle.Engine {
@@ -53,6 +67,7 @@ func newEngine(cfg *Config, st *store.Store, back *Backend, boot *bootstrap, m *
 			TypePauseMin: cfg.TypePause, TypePauseMax: cfg.TypePauseMax,
 		},
 		Log:             log,
+		Hints:           cfg.hints(),
 		Observer:        m,
 		Sealer:          boot.sealer,
 		RequireFence:    cfg.RequireFence,

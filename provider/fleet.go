@@ -14,7 +14,7 @@ import (
 )
 
 // maxTypes bounds the instance types that metrics tell apart. They come from the
-// offerings, and Scaleway sells about a hundred.
+// offerings, and a cloud sells a few hundred at most.
 const maxTypes = 256
 
 // otherType is the label of the types beyond.

@@ -42,7 +42,7 @@ func checkLive(ctx context.Context, cfg *Config, version string, w io.Writer) (f
 			return false, err
 		}
 	}
-	back, err := cfg.settings.Open(ctx, cfg, o)
+	back, err := openBackend(ctx, cfg, o)
 	if err != nil {
 		return false, err
 	}
@@ -120,9 +120,10 @@ func report(w io.Writer, findings []cloud.Finding) (bool, error) {
 }
 
 const (
-	accessTries    = 3
-	accessPause    = 2 * time.Second
-	accessDeadline = 15 * time.Second // of one try
+	accessTries = 3
+	accessPause = 2 * time.Second
+	// askDeadline bounds each question to the cloud at start.
+	askDeadline = 15 * time.Second
 )
 
 // checkAccess asks the cloud at start whether it takes the credentials, and is
@@ -140,7 +141,7 @@ func checkAccess(ctx context.Context, vendor string, prober cloud.Prober, pause 
 				return context.Cause(ctx)
 			}
 		}
-		asking, cancel := context.WithTimeout(ctx, accessDeadline)
+		asking, cancel := context.WithTimeout(ctx, askDeadline)
 		err = prober.Access(asking)
 		cancel()
 		if !errors.Is(err, cloud.ErrDenied) {

@@ -111,6 +111,10 @@ func checkConfig(ctx context.Context, cfg *Config, version string, stdout, stder
 }
 
 func usage(w io.Writer, v Vendor) {
+	try := ""
+	if v.Fakes {
+		try = "\nTry it without an account:\n  " + v.Name + " --use-fake-backend --provider=trial\n"
+	}
 	fmt.Fprintf(w, `A BigFleet capacity provider for %[2]s: it serves bigfleet.v1alpha1.CapacityProvider
 over gRPC and turns its calls into real servers.
 
@@ -119,13 +123,10 @@ Usage:
   %[1]s check-config [flags]  judge flags, environment and files without serving;
   %[3]s                       with --live, ask %[2]s too
   %[1]s version               or --version
-
-Try it without an account:
-  %[1]s --use-fake-backend --provider=trial
-
+%[4]s
 env: the variable that is read when the flag is not given; with _FILE behind its
 name, the file that holds the value.
-`, v.Name, v.Title, strings.Repeat(" ", len(v.Name)))
+`, v.Name, v.Title, strings.Repeat(" ", len(v.Name)), try)
 	fmt.Fprint(w, flagHelp(v))
 }
 

@@ -37,7 +37,7 @@ func listenMetrics(ctx context.Context, cfg *Config, log *slog.Logger) (net.List
 		return nil, nil
 	}
 	ln, err := listen(ctx, "metrics-addr", cfg.MetricsAddr)
-	if err != nil && cfg.UseFake && !cfg.set["metrics-addr"] {
+	if err != nil && cfg.UseFake && !cfg.Given("metrics-addr") {
 		log.Warn("the default metrics port is taken; using a free one, since this is a trial", telemetry.KeyError, err.Error())
 		return listen(ctx, "metrics-addr", "127.0.0.1:0")
 	}

@@ -70,7 +70,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 			return err
 		}
 	}
-	back, err := cfg.settings.Open(ctx, cfg, opening)
+	back, err := openBackend(ctx, cfg, opening)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (p *process) unready(ctx context.Context) []string {
 // owner is whose state this process keeps: a state file is good for one alone.
 func (c *Config) owner() store.Owner {
 	s := c.settings.Scope(c)
-	return store.Owner{Provider: c.Provider, Zone: s.Zone, Substrate: s.Substrate, Project: strings.ToLower(s.Project)}
+	return store.Owner{Provider: c.Provider, Zone: s.Zone, Substrate: s.Substrate, Project: strings.ToLower(s.Project), Flags: store.OwnerFlags(c.vendor.Help.Owner)}
 }
 
 // frames shows the store to the service.

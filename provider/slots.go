@@ -116,7 +116,7 @@ func (s *slotSource) adopt(ctx context.Context, slots []offering.Slot) (kept []o
 			kept = append(kept, slot)
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, accessDeadline)
+		asking, cancel := context.WithTimeout(ctx, askDeadline)
 		err := s.adopter.Adopt(asking, slot.Server, slot.Offer.InstanceType, slot.ID, func(id string) bool {
 			lineage, _ := machine.Lineage(id)
 			return lineage == slot.ID

@@ -15,12 +15,12 @@ import (
 	"bigfleet-providers/shared/command"
 )
 
-// toyVendor is a cloud in a map that reaches its hosts by itself: the least that a
-// second vendor has to bring.
+// toyVendor is a cloud in a map that reaches its hosts by itself and has no fake: the
+// least that a second vendor has to bring.
 func toyVendor() Vendor {
 	return Vendor{
 		Name: "toy", Title: "Toyland", Delivers: true,
-		Help:     Help{Owner: "--town", Mix: "half SMALL and half LARGE"},
+		Help:     Help{Owner: Owner{Zone: "--town"}, Mix: "half SMALL and half LARGE"},
 		Settings: func() Settings { return &toy{instances: map[string]cloud.Instance{}} },
 	}
 }
@@ -44,7 +44,7 @@ func (y *toy) Flags() Flags {
 func (y *toy) Complete(*Config) {}
 
 func (y *toy) Validate(c *Config) error {
-	if y.token == "" && !c.UseFake && !c.Unread("token") {
+	if y.token == "" && !c.Unread("token") {
 		return errors.New("--token: missing; set TOY_TOKEN")
 	}
 	return nil
@@ -143,7 +143,7 @@ func (y *toy) Recorded() (map[string]cloud.Type, error) {
 
 func (y *toy) Access(context.Context) error {
 	if y.token != "sesame" {
-		return fmt.Errorf("%w: token %q", cloud.ErrDenied, y.token)
+		return fmt.Errorf("%w: the town does not know the token", cloud.ErrDenied)
 	}
 	return nil
 }

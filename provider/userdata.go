@@ -18,7 +18,7 @@ import (
 var architectures = []string{"amd64", "arm64"}
 
 // userDataParams is what all machines' user data have in common, but for the CA
-// that BootstrapConfig.load returns. Files are read once, at start.
+// that BootstrapConfig.openCertificates reads. Files are read once, at start.
 func (c *Config) userDataParams() (cloudinit.Params, error) {
 	var errs []error
 	keep := func(err error) {

@@ -113,7 +113,7 @@ func (c *Config) validateTLS() error {
 		}
 	}
 	if c.TLSReload && c.TLS.Cert == "" && c.Bootstrap.TLSCert == "" {
-		errs = append(errs, errors.New("--tls-reload: there are no certificate files to follow; set --tls-cert and --tls-key, or --bootstrap-tls-cert and --bootstrap-tls-key"))
+		errs = append(errs, errors.New("--tls-reload: there are no certificate files to follow; set --tls-cert and --tls-key"+c.withChannel(", or --bootstrap-tls-cert and --bootstrap-tls-key", "")))
 	}
 	if c.RequireShardIdentity && c.TLS.CA == "" {
 		errs = append(errs, errors.New("--require-shard-identity: needs mTLS (--tls-cert, --tls-key, --tls-ca): without client certificates nobody could be identified"))
@@ -154,7 +154,7 @@ func (c *Config) validateBootstrap() error {
 		if _, err := token.NewSecret([]byte(b.Secret)); err != nil {
 			fault("--bootstrap-secret: %w", err)
 		}
-	} else if !c.UseFake && !b.AllowRandomSecret && !c.unread["bootstrap-secret"] {
+	} else if !c.UseFake && !b.AllowRandomSecret && !c.Unread("bootstrap-secret") {
 		fault("--bootstrap-secret: missing; set BIGFLEET_BOOTSTRAP_SECRET (make one with: openssl rand -hex 32), or --allow-random-secret for a trial")
 	}
 	errs = append(errs, c.validatePreviousSecret(), c.validateUserData(caPEM))

@@ -3,6 +3,8 @@ package provider
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -21,6 +23,9 @@ type Vendor struct {
 	// Delivers says that Backend.Delivery reaches hosts. Without it the bootstrap
 	// channel does, which has flags of its own.
 	Delivers bool
+	// Fakes says that Settings.Open can start a fake of the cloud. Without it there is
+	// no --use-fake-backend.
+	Fakes bool
 	// Help is what --help says of this vendor at the flags that all have.
 	Help Help
 	// Settings makes what one command line sets, all of it still unset.
@@ -29,10 +34,24 @@ type Vendor struct {
 
 // Help are parts of sentences.
 type Help struct {
-	Owner         string // the vendor's flags whose values a state file belongs to
+	Owner         Owner
 	Mix           string // what --seed-count makes, such as "half SMALL and half LARGE"
 	Fake          string // more on --use-fake-backend; "" for nothing
 	CreateTimeout string // more on --create-timeout; "" for nothing
+	CallRate      string // the vendor's flag that limits its calls, such as --api-rate; "" for none
+}
+
+// Owner names the flags, such as --zone, that set what of Scope a state file belongs
+// to; "" for what cannot be set.
+type Owner struct{ Zone, Substrate, Project string }
+
+// String is the flags as a sentence has them.
+func (o Owner) String() string {
+	flags := slices.DeleteFunc([]string{o.Zone, o.Substrate, o.Project}, func(flag string) bool { return flag == "" })
+	if n := len(flags); n > 1 {
+		flags = append(flags[:n-2], flags[n-2]+" and "+flags[n-1])
+	}
+	return strings.Join(flags, ", ")
 }
 
 // Settings are what an operator sets for one vendor alone, and what follows from
@@ -54,9 +73,9 @@ type Settings interface {
 	// LogAccount says on the log with whose account the cloud is about to be used, and
 	// what is doubtful about the way to it; never a secret.
 	LogAccount(log *slog.Logger)
-	// Open makes the adapter, without a call to the cloud. With Opening.Trial it
-	// starts a fake of the cloud and makes the same adapter for that. The caller
-	// closes the backend.
+	// Open makes the adapter, without a call to the cloud. With Opening.Trial, which
+	// only a vendor that Fakes is given, it starts a fake of the cloud and makes the
+	// same adapter for that. The caller closes the backend.
 	Open(ctx context.Context, c *Config, o Opening) (*Backend, error)
 }
 

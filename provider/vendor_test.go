@@ -3,7 +3,9 @@ package provider
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,6 +17,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/cloud"
+	"bigfleet-providers/provider/internal/lifecycle"
+	"bigfleet-providers/provider/internal/store"
 )
 
 // TestHelpOfAVendor: a program has its vendor's flags and those of all, and none
@@ -32,9 +37,121 @@ func TestHelpOfAVendor(t *testing.T) {
 			t.Errorf("it lacks %q:\n%s", want, &out)
 		}
 	}
-	for _, unwanted := range []string{"--zone", "caleway", "--bootstrap", "Bootstrap channel", "Fake backend:"} {
-		if strings.Contains(out.String(), unwanted) {
+	for _, unwanted := range []string{"--zone", "caleway", "bootstrap", "agent", "fake"} {
+		if strings.Contains(strings.ToLower(out.String()), strings.ToLower(unwanted)) {
 			t.Errorf("it has %q:\n%s", unwanted, &out)
+		}
+	}
+}
+
+// wrong are settings that open something else than what was asked for.
+type wrong struct {
+	*toy
+	open func(Opening) *Backend
+}
+
+func (w wrong) Open(_ context.Context, _ *Config, o Opening) (*Backend, error) { return w.open(o), nil }
+
+// TestFakeOrNot: whoever asked for a fake never gets the real cloud, nor the reverse,
+// and nothing is done with a backend that lacks a part.
+func TestFakeOrNot(t *testing.T) {
+	whole := func(y *toy) *Backend { return &Backend{Cloud: y, Deleter: y, Catalog: y, Prober: y, Delivery: y} }
+	for name, c := range map[string]struct {
+		args   []string
+		open   func(*toy) *Backend
+		closes bool
+		want   string
+	}{
+		"the real cloud for a fake": {[]string{"--use-fake-backend"}, whole, false, "a fake was asked for, and it opened the real cloud"},
+		"a fake for the real cloud": {nil, whole, true, "the real cloud was asked for, and it opened a fake"},
+		"parts missing":             {nil, func(y *toy) *Backend { return &Backend{Cloud: y, Catalog: y} }, false, "it has no Prober\nit has no Delivery"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			closed := false
+			v, y := toyVendor(), &toy{instances: map[string]cloud.Instance{}}
+			v.Fakes = true
+			v.Settings = func() Settings {
+				return wrong{y, func(Opening) *Backend {
+					back := c.open(y)
+					if c.closes {
+						back.Fake = &Fake{Close: func() error { closed = true; return nil }}
+					}
+					return back
+				}}
+			}
+			cfg, err := Load(v, append(c.args, "--addr=127.0.0.1:0", "--metrics-addr=", "--token=sesame"), lookupIn(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Run(t.Context(), cfg, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("start: %v, want %q", err, c.want)
+			}
+			if closed != c.closes {
+				t.Errorf("closed: %v", closed)
+			}
+			if _, err := checkLive(t.Context(), cfg, "test", io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("check: %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestVendorWithoutAFake has no flag for one.
+func TestVendorWithoutAFake(t *testing.T) {
+	if _, err := Load(toyVendor(), []string{"--use-fake-backend"}, lookupIn(nil)); err == nil || !strings.Contains(err.Error(), "unknown flag: --use-fake-backend") {
+		t.Errorf("%v, want that there is no such flag", err)
+	}
+}
+
+// TestHintsAreDocumented: what last_error tells to look at is in the table of its
+// classes, and a vendor that delivers is told nothing of the channel.
+func TestHintsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := toyVendor()
+	if got := newConfig(v).hints(); got != (lifecycle.Hints{}) {
+		t.Errorf("hints of a vendor that delivers: %+v", got)
+	}
+	v.Delivers = false
+	h := newConfig(v).hints()
+	for _, words := range []string{h.Contact, h.Deliver, h.Agent} {
+		if words == "" || !bytes.Contains(page, []byte("*"+words+"*")) {
+			t.Errorf("docs/troubleshooting.md lacks *%s*", words)
+		}
+	}
+}
+
+func TestOwnerFlags(t *testing.T) {
+	for want, o := range map[string]Owner{
+		"": {}, "--town": {Zone: "--town"}, "--zone and --project-id": {Zone: "--zone", Project: "--project-id"},
+		"--zone, --substrate and --project-id": {"--zone", "--substrate", "--project-id"},
+	} {
+		if got := o.String(); got != want {
+			t.Errorf("%+v: %q, want %q", o, got, want)
+		}
+	}
+}
+
+// TestRefusedOwnerInTheVendorsWords: whose state a file is, by the flags that there are.
+func TestRefusedOwnerInTheVendorsWords(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state.db")
+	for _, town := range []string{"first", "second"} {
+		cfg, err := Load(toyVendor(), []string{"--town=" + town, "--state=" + state}, lookupIn(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := store.Open(store.Options{Path: state, Owner: cfg.owner()})
+		switch {
+		case town == "first" && err != nil:
+			t.Fatal(err)
+		case town == "first":
+			if err := st.Close(); err != nil {
+				t.Fatal(err)
+			}
+		case err == nil || !strings.Contains(err.Error(), `belongs to --town "first" and not "second"`):
+			t.Errorf("%v", err)
 		}
 	}
 }
@@ -42,13 +159,16 @@ func TestHelpOfAVendor(t *testing.T) {
 // Faults of all and of the vendor are reported together.
 func TestFaultsOfAVendor(t *testing.T) {
 	var out, errs strings.Builder
-	if code := Main(toyVendor(), "test", []string{checkCommand, "--seed-count=0", "--tls-ca=x"}, &out, &errs); code != exitUsage {
+	if code := Main(toyVendor(), "test", []string{checkCommand, "--seed-count=0", "--tls-ca=x", "--tls-reload"}, &out, &errs); code != exitUsage {
 		t.Errorf("exit code %d: %s", code, &out)
 	}
-	for _, want := range []string{"--seed-count: 0", "--token: missing", "--tls-ca: set without"} {
+	for _, want := range []string{"--seed-count: 0", "--token: missing", "--tls-ca: set without", "set --tls-cert and --tls-key\n"} {
 		if !strings.Contains(errs.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &errs)
 		}
+	}
+	if strings.Contains(errs.String(), "bootstrap") {
+		t.Errorf("there is no bootstrap channel:\n%s", &errs)
 	}
 	t.Setenv("TOY_TOKEN", "sesame")
 	if code := Main(toyVendor(), "test", []string{checkCommand, "--live"}, &out, &errs); code != exitOK ||

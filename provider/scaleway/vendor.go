@@ -22,10 +22,12 @@ func Vendor() provider.Vendor {
 	return provider.Vendor{
 		Name:  "scaleway",
 		Title: "Scaleway",
+		Fakes: true,
 		Help: provider.Help{
-			Owner:         "--zone, --substrate and --project-id",
+			Owner:         provider.Owner{Zone: "--zone", Substrate: "--substrate", Project: "--project-id"},
 			Mix:           "half DEV1-S and half GP1-XS",
 			Fake:          "the same as --scaleway-backend=fake, and refused with --scaleway-backend=scaleway",
+			CallRate:      "--api-rate",
 			CreateTimeout: "of elastic-metal " + metalCreateTimeout.String() + " unless given",
 		},
 		Settings: func() provider.Settings { return new(settings) },

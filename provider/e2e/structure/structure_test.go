@@ -33,6 +33,7 @@ func TestBreaches(t *testing.T) {
 	walled := []wall{
 		{of: []string{"pure"}, open: nothing, why: "pure"},
 		{of: []string{"agent/..."}, open: []string{"agent/...", "shared/command"}, shut: []string{"example.org/grpc/..."}, why: "small"},
+		{of: []string{"engine"}, outside: []string{"example.org/x/..."}, why: "no vendor"},
 		{of: []string{"cloud/..."}, shut: []string{"token", "os", "cloud/..."}, why: "instances only"},
 	}
 	tests := []struct {
@@ -66,6 +67,11 @@ func TestBreaches(t *testing.T) {
 			"shut of ours", node{ImportPath: module + "/cloud/x", Deps: []string{module + "/token"}},
 			[]string{"cloud/x depends on token: instances only"},
 		},
+		{"outside", node{ImportPath: module + "/engine", Imports: []string{"fmt", "net/http", module + "/cloud", "example.org/x/y"}}, nil},
+		{
+			"another outside", node{ImportPath: module + "/engine", Imports: []string{"example.com/vendor/sdk"}},
+			[]string{"engine imports example.com/vendor/sdk: no vendor"},
+		},
 		{"no wall", node{ImportPath: module + "/other", Imports: []string{module + "/pure"}, Deps: []string{module + "/token"}}, nil},
 		{"another's package of that name", node{ImportPath: "example.org/pure", Imports: []string{module + "/token"}}, nil},
 	}
@@ -75,6 +81,21 @@ func TestBreaches(t *testing.T) {
 				t.Errorf("breaches (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestNextVendor: the walls hold for vendors that are not there yet, under whatever
+// name.
+func TestNextVendor(t *testing.T) {
+	for _, name := range []string{"provider", "provider/internal/rpc", "provider/internal/lifecycle"} {
+		for _, imported := range []string{
+			module + "/provider/next", module + "/provider/internal/cloud/next", module + "/provider/internal/cloud/next/vms", "example.com/next/sdk",
+		} {
+			n := node{ImportPath: module + "/" + name, Imports: []string{imported}, Deps: []string{imported}}
+			if len(breaches([]node{n}, walls)) == 0 {
+				t.Errorf("%s may import %s", name, imported)
+			}
+		}
 	}
 }
 

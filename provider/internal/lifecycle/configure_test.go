@@ -23,7 +23,7 @@ func TestAgentFailureKeepsTheHost(t *testing.T) {
 		})
 		r.must(machine.Configure)
 		rec := r.settle(machine.Failed)
-		for _, w := range []string{"(agent)", "kubeadm: exit 1", "z/1 is kept for 1h0m0s", "journalctl"} {
+		for _, w := range []string{"(agent)", "kubeadm: exit 1", "z/1 is kept for 1h0m0s", "; hint: agent"} {
 			if !strings.Contains(rec.LastError, w) {
 				t.Errorf("last_error %q does not say %q", rec.LastError, w)
 			}

@@ -68,7 +68,7 @@ func TestDrainDeadline(t *testing.T) {
 				if rec.State != machine.Failed || rec.Cluster != "c1" {
 					t.Fatalf("after the deadline: %s in %q", rec.State, rec.Cluster)
 				}
-				for _, w := range []string{"Drain failed", `"deliver"`, "(timeout)", "z/h1 is kept for 1h0m0s", "journalctl"} {
+				for _, w := range []string{"Drain failed", `"deliver"`, "(timeout)", "z/h1 is kept for 1h0m0s", "; hint: deliver"} {
 					if !strings.Contains(rec.LastError, w) {
 						t.Errorf("last_error %q does not say %q", rec.LastError, w)
 					}

@@ -92,6 +92,8 @@ type Options struct {
 	Log      *slog.Logger
 	Observer Observer
 
+	// Hints are for last_error.
+	Hints Hints
 	// Tracer is nil where nobody looks at traces.
 	Tracer Tracer
 	// Deleter is nil where hosts cannot be given back.

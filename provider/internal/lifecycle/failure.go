@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -127,8 +128,18 @@ func hopeless(err error, failures int) bool {
 	}
 }
 
+// Hints are what an operator can look at that the engine does not know of: how hosts
+// are reached, and what limits calls. Each may be "".
+type Hints struct {
+	Contact string // when a host is not heard of at all
+	Deliver string // when a command is not carried out in time
+	Agent   string // when the host reports a failure
+	// CallRate is the flag that limits calls to the cloud.
+	CallRate string
+}
+
 // advice says what the operator should do about a failure.
-func advice(k machine.Kind, step, class string) string {
+func (h Hints) advice(k machine.Kind, step, class string) string {
 	switch class {
 	case classCapacity:
 		return "the cloud has none left of this type in this zone: offer another type or zone, or wait"
@@ -139,19 +150,22 @@ func advice(k machine.Kind, step, class string) string {
 	case classInvalid:
 		return "check the offering: its type, image and options"
 	case classAgent:
-		return "see the agent's log on the host (journalctl -u bigfleet-agent)"
+		return cmp.Or(h.Agent, "see the log on the host")
 	case classMissing:
 		return "the host was removed by somebody else"
 	case classUncertain:
 		return "look for the server in the cloud's console"
 	case classThrottled:
-		return "the work needs more API calls than the cloud, or --api-rate, allows: see who else uses the project's API"
+		if h.CallRate == "" {
+			return "the work needs more API calls than the cloud allows: see who else uses the project's API"
+		}
+		return "the work needs more API calls than the cloud, or " + h.CallRate + ", allows: see who else uses the project's API"
 	case classTimeout:
 		switch step {
 		case stepContact:
-			return "look at the server's console, and whether it reaches --bootstrap-endpoint"
+			return cmp.Or(h.Contact, "look at the server's console")
 		case stepDeliver:
-			return "see whether the host is up and reaches --bootstrap-endpoint, and the agent's log on it (journalctl -u bigfleet-agent)"
+			return cmp.Or(h.Deliver, "see whether the host is up, and the log on it")
 		}
 		return fmt.Sprintf("if it was only slow, raise --%s-timeout", strings.ToLower(k.String()))
 	default:
@@ -218,7 +232,7 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	}
 	words := cloud.Advice(cause)
 	if words == "" {
-		words = advice(t.op.Kind, t.op.Step, remedy)
+		words = e.o.Hints.advice(t.op.Kind, t.op.Step, remedy)
 	}
 	b.WriteString("; " + words)
 	return clip(b.String(), maxReasonBytes), class

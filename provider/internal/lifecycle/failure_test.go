@@ -108,7 +108,7 @@ func TestLastErrorCountsTries(t *testing.T) {
 	})
 	for last, remedy := range map[error]string{
 		errors.New("HTTP 503"): "raise --create-timeout",
-		cloud.ErrThrottled:     "--api-rate",
+		cloud.ErrThrottled:     "the cloud, or --rate, allows",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, nil)

@@ -63,6 +63,7 @@ func newRig(t *testing.T, change func(*lifecycle.Options)) *rig {
 	var mu sync.Mutex
 	r := &rig{t: t, store: st, cloud: newScriptedCloud(), hosts: &scriptedHosts{}, saw: newWitness(), log: &lockedBuffer{}, slots: map[string]*machine.Offer{"m1": offer}}
 	r.opts = lifecycle.Options{
+		Hints: lifecycle.Hints{Contact: "hint: contact", Deliver: "hint: deliver", Agent: "hint: agent", CallRate: "--rate"},
 		Store: st, Cloud: r.cloud, Deleter: r.cloud, Sweeper: r.cloud, Delivery: r.hosts, Provider: "p",
 		UserData: func(string) ([]byte, error) { return nil, nil },
 		NewID: func() string {

@@ -22,7 +22,7 @@ func TestFailedCreateIsReplaced(t *testing.T) {
 		r.cloud.script("discard", errors.New("500"), cloud.Again(time.Second, "stopping"))
 		r.must(machine.Create)
 		rec := r.settle(machine.Failed)
-		if !strings.Contains(rec.LastError, "first-contact") || !strings.Contains(rec.LastError, "--bootstrap-endpoint") {
+		if !strings.Contains(rec.LastError, "first-contact") || !strings.Contains(rec.LastError, "; hint: contact") {
 			t.Errorf("last_error %q", rec.LastError)
 		}
 		reason := rec.LastError

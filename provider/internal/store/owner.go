@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,16 +20,22 @@ type Owner struct {
 	Zone      string `json:"zone"`
 	Substrate string `json:"substrate"`
 	Project   string `json:"project"` // its id
+	// Flags are how an operator sets them; no part of whose a file is, nor on disk.
+	Flags OwnerFlags `json:"-"`
 }
 
-// differences says, one for each flag, what another owner's are.
+// OwnerFlags are the vendor's flags behind an Owner, such as --zone; "" where there
+// is none.
+type OwnerFlags struct{ Zone, Substrate, Project string }
+
+// differences says, one for each flag, what another owner's are, by its flags.
 func (o Owner) differences(other Owner) []string {
 	var out []string
 	for _, f := range []struct{ flag, have, want string }{
 		{"--provider", o.Provider, other.Provider},
-		{"--zone", o.Zone, other.Zone},
-		{"--substrate", o.Substrate, other.Substrate},
-		{"--project-id", o.Project, other.Project},
+		{cmp.Or(other.Flags.Zone, "zone"), o.Zone, other.Zone},
+		{cmp.Or(other.Flags.Substrate, "substrate"), o.Substrate, other.Substrate},
+		{cmp.Or(other.Flags.Project, "project"), o.Project, other.Project},
 	} {
 		if f.have != f.want {
 			out = append(out, fmt.Sprintf("%s %q and not %q", f.flag, f.have, f.want))
@@ -72,7 +79,7 @@ func readOwner(tx *bbolt.Tx) (Owner, error) {
 	if err := proto.Unmarshal(v, &p); err != nil {
 		return Owner{}, damaged("meta record %q: %w", ownerKey, err)
 	}
-	return Owner{string(p.Provider), string(p.Zone), string(p.Substrate), string(p.Project)}, nil
+	return Owner{Provider: string(p.Provider), Zone: string(p.Zone), Substrate: string(p.Substrate), Project: string(p.Project)}, nil
 }
 
 // belongTo makes a file that does not say whose it is the owner's.

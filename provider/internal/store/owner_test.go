@@ -34,6 +34,7 @@ func TestAnotherOwnerIsRefused(t *testing.T) {
 	} {
 		other := ours
 		change(&other)
+		other.Flags = OwnerFlags{Zone: "--zone", Substrate: "--substrate", Project: "--project-id"}
 		_, err := Open(Options{Path: path, Owner: other})
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("%s: got %v", flag, err)
