@@ -126,7 +126,7 @@ fmt: ## format the Go code
 generate: tools ## generate the Go code of the .proto files, alert rules, dashboard and lists in the docs
 	cd proto && PATH="$(TOOLS):$$PATH" buf generate
 	go run ./provider/internal/monitoring/generate
-	go test ./provider/scaleway -run '^TestEveryFlagIsDocumented$$' -update
+	for cloud in $$(packaging/providers); do go test ./provider/$$cloud -run '^TestEveryFlagIsDocumented$$' -update || exit 1; done
 
 .PHONY: setup
 setup: ## install what the tests need from Debian, where it is missing

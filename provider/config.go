@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Config is everything an operator can set, for whichever vendor. Load reads it,
-// Validate judges it.
+// Config is what an operator can set for whichever vendor; what is one vendor's is in
+// its Settings. Load reads both, Validate judges them.
 type Config struct {
 	Addr      string
 	Provider  string
@@ -115,8 +115,8 @@ func (c *Config) environment() []Variable {
 	})
 }
 
-// Load reads the flags of the vendor's program, then the environment for what the flags left out. It
-// reports every fault at once and judges nothing; Validate does. With faults in
+// Load reads the flags of the vendor's program, then the environment for what the
+// flags left out. It reports every fault at once and judges nothing; Validate does. With faults in
 // the environment it returns what it could read as well, so that Validate can
 // add its own; a command line that cannot be read ends it. lookup is
 // os.LookupEnv.

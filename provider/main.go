@@ -24,9 +24,9 @@ const (
 	exitUsage  = 2 // it was told something it cannot use
 )
 
-// Main is the main function of a vendor's provider: it reads the command line and the
-// environment, runs the command and returns the exit code. args are without the
-// program's name.
+// Main is the main function of a vendor's provider: it reads the command line and
+// the environment, runs the command and returns the exit code. args are without
+// the program's name.
 func Main(v Vendor, version string, args []string, stdout, stderr io.Writer) int {
 	command := "serve"
 	switch {
