@@ -142,7 +142,9 @@ func (c *Config) offerings() ([]offering.Offering, error) {
 	if c.Offerings == "" {
 		return c.settings.Builtin(c.SeedCount), nil
 	}
-	list, err := offering.Load(c.Offerings, c.settings.Scope(c).Offerings)
+	rules := c.settings.Scope(c).Offerings
+	rules.Vendor, rules.ZoneFlag = c.vendor.Title, c.vendor.Help.Owner.Zone
+	list, err := offering.Load(c.Offerings, rules)
 	if err != nil {
 		return nil, fmt.Errorf("--offerings: %w", err)
 	}

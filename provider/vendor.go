@@ -107,7 +107,8 @@ type Scope struct {
 	// UserDataLimit is how many bytes of user data a server can have. It counts where
 	// the bootstrap channel is used.
 	UserDataLimit int
-	// Offerings is what the offerings file must keep to.
+	// Offerings is what the offerings file must keep to; whose cloud it is, and by
+	// which flag, comes from Vendor.
 	Offerings offering.Rules
 }
 

@@ -44,6 +44,18 @@ func TestHelpOfAVendor(t *testing.T) {
 	}
 }
 
+// TestOfferingsOfAVendor: faults of the offerings name the vendor and its flag.
+func TestOfferingsOfAVendor(t *testing.T) {
+	var out, errs strings.Builder
+	file := writeFile(t, `[{"commercial_type": "SMALL", "zone": "elsewhere", "count": 1, "capacity_type": "spot"}]`)
+	Main(toyVendor(), "test", []string{checkCommand, "--token=sesame", "--offerings=" + file}, &out, &errs)
+	for _, want := range []string{`this provider serves "town" (--town)`, "Toyland sells no spot capacity"} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &errs)
+		}
+	}
+}
+
 // wrong are settings that open something else than what was asked for.
 type wrong struct {
 	*toy

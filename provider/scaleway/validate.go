@@ -23,9 +23,8 @@ var (
 	// zoneName is what the SDK accepts as a zone. Zones are not looked up in its
 	// list, which lags behind the zones that open.
 	zoneName = regexp.MustCompile(`^[a-z]{2}-[a-z]{3,7}-[0-9]{1,2}$`)
-	// The forms without which the SDK makes no client.
+	// accessKeyForm is one without which, as without UUIDs, the SDK makes no client.
 	accessKeyForm = regexp.MustCompile(`^SCW[A-Z0-9]{17}$`)
-	uuidForm      = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 )
 
 // Validate implements provider.Settings.
@@ -77,7 +76,7 @@ func (s *settings) Validate(c *provider.Config) error {
 func (s *settings) validateMetal() error {
 	var errs []error
 	for _, id := range s.sshKeys() {
-		if !uuidForm.MatchString(id) {
+		if !offering.IsUUID(id) {
 			errs = append(errs, fmt.Errorf("--ssh-keys: %q is not the id of an IAM SSH key, a UUID", id))
 		}
 	}
@@ -87,9 +86,9 @@ func (s *settings) validateMetal() error {
 	return errors.Join(errs...)
 }
 
-// sshKeys are the ids in --ssh-keys.
+// sshKeys are the ids in --ssh-keys, as Scaleway writes them.
 func (s *settings) sshKeys() []string {
-	return strings.FieldsFunc(s.SSHKeys, func(r rune) bool { return r == ',' || r == ' ' })
+	return strings.FieldsFunc(strings.ToLower(s.SSHKeys), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // validateCredentials: without credentials and without the fake there is
@@ -101,18 +100,18 @@ func (s *settings) validateCredentials(c *provider.Config) error {
 	var errs []error
 	for _, k := range []struct {
 		flag, variable, value string
-		form                  *regexp.Regexp
+		fits                  func(string) bool
 		want                  string
 	}{
-		{"access-key", "SCW_ACCESS_KEY", s.AccessKey, accessKeyForm, "SCW and 17 more of A-Z and 0-9"},
-		{"secret-key", "SCW_SECRET_KEY", s.SecretKey, uuidForm, "a UUID"},
-		{"project-id", "SCW_DEFAULT_PROJECT_ID", s.ProjectID, uuidForm, "a UUID"},
+		{"access-key", "SCW_ACCESS_KEY", s.AccessKey, accessKeyForm.MatchString, "SCW and 17 more of A-Z and 0-9"},
+		{"secret-key", "SCW_SECRET_KEY", s.SecretKey, offering.IsUUID, "a UUID"},
+		{"project-id", "SCW_DEFAULT_PROJECT_ID", s.ProjectID, offering.IsUUID, "a UUID"},
 	} {
 		switch {
 		case c.Unread(k.flag): // said already, and why
 		case k.value == "":
 			errs = append(errs, fmt.Errorf("--%s: missing; set %s (or %s_FILE), or use --use-fake-backend for a trial without Scaleway", k.flag, k.variable, k.variable))
-		case !k.form.MatchString(k.value):
+		case !k.fits(k.value):
 			// None is quoted: a secret may have been put where another belongs.
 			errs = append(errs, fmt.Errorf("--%s (%s): %d characters of another form; want %s", k.flag, k.variable, utf8.RuneCountInString(k.value), k.want))
 		}

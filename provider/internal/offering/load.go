@@ -146,7 +146,7 @@ func (r *reader) zone(o *Offering, rules Rules) {
 	case !present, ok && o.Zone == "":
 		r.fault(".zone", "missing: this provider serves %q", rules.Zone)
 	case ok && o.Zone != rules.Zone:
-		r.fault(".zone", "%q, but this provider serves %q (--zone); run one provider a zone", o.Zone, rules.Zone)
+		r.fault(".zone", "%q, but this provider serves %q (%s); run one provider a zone", o.Zone, rules.Zone, rules.ZoneFlag)
 	}
 }
 
@@ -163,7 +163,7 @@ func (r *reader) capacity(o *Offering, rules Rules) {
 	case "bare_metal":
 		o.Capacity = machine.BareMetal
 	case "spot", "reserved":
-		r.fault(".capacity_type", "%q: Scaleway sells no %s capacity; use %s", word, word, capacityWord(sold))
+		r.fault(".capacity_type", "%q: %s sells no %s capacity; use %s", word, rules.Vendor, word, capacityWord(sold))
 		return
 	default:
 		r.fault(".capacity_type", "%q is not known; use %s", word, capacityWord(sold))

@@ -14,7 +14,7 @@ import (
 	"bigfleet-providers/provider/internal/machine"
 )
 
-var frPar1 = Rules{Substrate: Instances, Zone: "fr-par-1"}
+var frPar1 = Rules{Substrate: Instances, Zone: "fr-par-1", ZoneFlag: "--zone", Vendor: "Scaleway"}
 
 func write(t *testing.T, content string) string {
 	t.Helper()

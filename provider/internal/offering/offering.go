@@ -52,7 +52,9 @@ type Offering struct {
 // Rules are what a provider demands of its offerings.
 type Rules struct {
 	Substrate string // Instances or ElasticMetal
-	Zone      string // --zone: a provider serves one
+	Zone      string // a provider serves one
+	ZoneFlag  string // with which it is set, such as --zone, for faults
+	Vendor    string // whose cloud it is, for faults
 	// Tag judges an operator's tag; nil accepts any.
 	Tag func(tag string) error
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	"bigfleet-providers/provider/internal/cloud"
 )
@@ -21,8 +22,12 @@ var (
 	// systemName is an image of Elastic Metal: "Ubuntu 24.04 LTS (Noble Numbat)".
 	systemName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._() -]{0,254}$`)
 	imageName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
-	uuidForm   = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	uuidForm   = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 )
+
+// IsUUID says whether an id is written as a UUID, in upper or lower case. Clouds write
+// them in lower case, and what is compared with theirs must be so, too.
+func IsUUID(id string) bool { return uuidForm.MatchString(id) }
 
 // options reads what an entry says of how its machines are made.
 func (r *reader) options(o *cloud.Options, rules Rules) {
@@ -73,9 +78,11 @@ func (r *reader) servers(o *Offering, rules Rules) {
 		return
 	}
 	for i, id := range o.Servers {
-		if !uuidForm.MatchString(id) {
-			r.fault(fmt.Sprintf(".servers[%d]", i), "%.100q is not a server's id: a UUID, in lower case", id)
+		if !IsUUID(id) {
+			r.fault(fmt.Sprintf(".servers[%d]", i), "%.100q is not a server's id, a UUID", id)
+			continue
 		}
+		o.Servers[i] = strings.ToLower(id)
 	}
 }
 
@@ -143,18 +150,25 @@ func (r *reader) networks(o *cloud.Options) {
 	}
 	for i, id := range o.PrivateNetworks {
 		at := fmt.Sprintf(".%s[%d]", field, i)
-		switch {
-		case !uuidForm.MatchString(id):
-			r.fault(at, "%.100q is not a UUID, in lower case", id)
-		case slices.Index(o.PrivateNetworks, id) < i:
+		if !IsUUID(id) {
+			r.fault(at, "%.100q is not a UUID", id)
+			continue
+		}
+		o.PrivateNetworks[i] = strings.ToLower(id)
+		if slices.Contains(o.PrivateNetworks[:i], o.PrivateNetworks[i]) {
 			r.fault(at, "%q is in the list twice", id)
 		}
 	}
 }
 
 func (r *reader) id(name string, into *string) {
-	if _, ok := r.take(name, into, "a string"); ok && !uuidForm.MatchString(*into) {
-		r.fault("."+name, "%.100q is not a UUID, in lower case", *into)
+	present, ok := r.take(name, into, "a string")
+	switch {
+	case !present, !ok:
+	case !IsUUID(*into):
+		r.fault("."+name, "%.100q is not a UUID", *into)
+	default:
+		*into = strings.ToLower(*into)
 	}
 }
 

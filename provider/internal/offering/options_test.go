@@ -121,6 +121,27 @@ func TestLoadReportsEveryFaultOfOptions(t *testing.T) {
 	}
 }
 
+// TestIDsInUpperCase: an id is the same in either case, and is read as clouds write it.
+func TestIDsInUpperCase(t *testing.T) {
+	upper := strings.ToUpper(id1)
+	list, err := Load(write(t, `[{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 1,
+		"private_network_ids": ["`+upper+`"], "security_group_id": "`+upper+`", "placement_group_id": "`+id1+`"}]`), frPar1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := cloud.Options{PrivateNetworks: []string{id1}, SecurityGroup: id1, PlacementGroup: id1}
+	if diff := cmp.Diff(want, list[0].Options); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
+	}
+	const head = `[{"commercial_type": "EM-A", "zone": "fr-par-2", "servers": ["`
+	if list, err = Load(write(t, head+upper+`"]}]`), metalRules); err != nil || list[0].Servers[0] != id1 {
+		t.Errorf("servers %v, %v", list, err)
+	}
+	if _, err = Load(write(t, head+upper+`", "`+id1+`"]}]`), metalRules); err == nil || !strings.Contains(err.Error(), "servers[1]") {
+		t.Errorf("a server twice: %v", err)
+	}
+}
+
 // Options change how machines are made, never which machines there are.
 func TestOptionsKeepTheIDs(t *testing.T) {
 	plain := dev(3)
