@@ -43,7 +43,7 @@ func listenAdmin(ctx context.Context, path string) (net.Listener, error) {
 	case err != nil:
 		return fail(err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fail(errors.New("exists and is not a socket; remove it or name another path"))
+		return fail(errNoSocket)
 	default:
 		if err := removeStale(ctx, path); err != nil {
 			return fail(err)
@@ -59,6 +59,8 @@ func listenAdmin(ctx context.Context, path string) (net.Listener, error) {
 	}
 	return ln, nil
 }
+
+var errNoSocket = errors.New("exists and is not a socket; remove it or name another path")
 
 // ownFolder refuses a folder in which somebody else could replace the socket.
 func ownFolder(dir string) error {

@@ -20,7 +20,7 @@ type Config struct {
 	SeedCount int
 	Offerings string
 	State     string
-	// AdminSocket is the path of the Unix socket that serves backups; "" for none.
+	// AdminSocket is the path of the operator's Unix socket, see serveAdmin; "" for none.
 	AdminSocket string
 
 	BaseUserData string
@@ -115,23 +115,19 @@ func (c *Config) environment() []Variable {
 	})
 }
 
-// Load reads the flags of the vendor's program, then the environment for what the
-// flags left out. It reports every fault at once and judges nothing; Validate does. With faults in
-// the environment it returns what it could read as well, so that Validate can
-// add its own; a command line that cannot be read ends it. lookup is
-// os.LookupEnv.
+// Load reads the flags of the vendor's program, then the environment for what
+// the flags left out. It reports every fault at once and judges nothing; Validate
+// does. With faults it returns what it could read as well, so that Validate can
+// add its own. A call for help is pflag.ErrHelp alone. lookup is os.LookupEnv.
 func Load(v Vendor, args []string, lookup func(string) (string, bool)) (*Config, error) {
 	c := newConfig(v)
 	f := c.flagSet()
 	f.Usage = func() {} // Main prints its own, and pflag would print another
-	if err := f.Parse(args); err != nil {
-		return nil, withForm(err)
+	errs := parse(f, args)
+	if slices.Contains(errs, pflag.ErrHelp) {
+		return nil, pflag.ErrHelp
 	}
 	f.Visit(func(fl *pflag.Flag) { c.set[fl.Name] = true })
-	var errs []error
-	if rest := f.Args(); len(rest) > 0 {
-		errs = append(errs, fmt.Errorf("unexpected argument %q", rest[0]))
-	}
 	for _, e := range c.environment() {
 		if c.set[e.Flag] {
 			continue
@@ -145,6 +141,37 @@ func Load(v Vendor, args []string, lookup func(string) (string, bool)) (*Config,
 	}
 	c.settings.Complete(c)
 	return c, errors.Join(errs...)
+}
+
+// parse reads one flag after the other, since pflag would end at the first that
+// it cannot read.
+func parse(f *pflag.FlagSet, args []string) (errs []error) {
+	var rest []string
+	for len(args) > 0 {
+		n := 1
+		if args[0] == "--" {
+			n = len(args)
+		}
+		err := f.Parse(args[:n])
+		if _, ok := errors.AsType[*pflag.ValueRequiredError](err); ok && len(args) > 1 {
+			n = 2
+			err = f.Parse(args[:n])
+		}
+		if err != nil {
+			errs = append(errs, withForm(err))
+		}
+		// After a flag that nobody knows comes its value, perhaps.
+		if _, ok := errors.AsType[*pflag.NotExistError](err); ok && n < len(args) && !strings.HasPrefix(args[n], "-") {
+			n++
+		} else {
+			rest = append(rest, f.Args()...)
+		}
+		args = args[n:]
+	}
+	if len(rest) > 0 {
+		errs = append(errs, fmt.Errorf("unexpected argument %q", rest[0]))
+	}
+	return errs
 }
 
 // withForm adds to pflag's complaint of a value how such values are written.

@@ -1,11 +1,15 @@
 package provider
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"bigfleet-providers/provider/internal/store"
 )
 
 func lookupIn(vars map[string]string) func(string) (string, bool) {
@@ -27,12 +31,11 @@ func writeFile(t *testing.T, content string) string {
 func TestCheckConfigJudgesThePlaceOfTheState(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]string{
-		dir:                                        "is not a regular file",
-		filepath.Join(dir, "absent", "x.db"):       "its folder: stat",
-		filepath.Join(writeFile(t, ""), "x.db"):    "is not a folder",
-		"/proc/self/x.db":                          "its folder is not writable",
-		filepath.Join(dir, "new.db"):               "",
-		writeFile(t, "a state, as far as it goes"): "",
+		dir:                                     "is not a regular file",
+		filepath.Join(dir, "absent", "x.db"):    "its folder: stat",
+		filepath.Join(writeFile(t, ""), "x.db"): "is not a folder",
+		"/proc/self/x.db":                       "its folder is not writable",
+		filepath.Join(dir, "new.db"):            "",
 	} {
 		var out, errs strings.Builder
 		code := Main(toyVendor(), "test", []string{checkCommand, "--token=sesame", "--state=" + path}, &out, &errs)
@@ -41,6 +44,116 @@ func TestCheckConfigJudgesThePlaceOfTheState(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", path, code, &errs)
 		case want != "" && (code != exitUsage || !strings.Contains(errs.String(), "--state: "+path+": ") || !strings.Contains(errs.String(), want)):
 			t.Errorf("%s: exit code %d, want %d and %q: %s", path, code, exitUsage, want, &errs)
+		}
+	}
+}
+
+// TestCheckConfigLooksIntoTheState: what would end a start is found before it,
+// and the file is left as it is.
+func TestCheckConfigLooksIntoTheState(t *testing.T) {
+	t.Setenv("TOY_TOKEN", "sesame")
+	path := filepath.Join(t.TempDir(), "x.db")
+	st, err := store.Open(store.Options{Path: path, Owner: store.Owner{Provider: "toy", Zone: "town"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(args ...string) (int, string) {
+		t.Helper()
+		var out strings.Builder
+		code := Main(toyVendor(), "test", append([]string{checkCommand}, args...), &out, &out)
+		return code, out.String()
+	}
+	if code, out := check("--state=" + path); code != exitOK || !strings.Contains(out, path+" was not looked into, since a provider runs on it") {
+		t.Errorf("in use: exit code %d: %s", code, out)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out := check("--state=" + path); code != exitOK || strings.Contains(out, path) {
+		t.Errorf("its own: exit code %d: %s", code, out)
+	}
+	for want, args := range map[string][]string{
+		`x.db: belongs to --provider "toy" and not "other"; give the flag`: {"--state=" + path, "--provider=other"},
+		"is no state file: name another --state":                           {"--state=" + writeFile(t, "# Read me")},
+		"is damaged: it is empty":                                          {"--state=" + writeFile(t, "")},
+	} {
+		if code, out := check(append(args, "--seed-count=0")...); code != exitUsage || !strings.Contains(out, want) || !strings.Contains(out, "--seed-count") {
+			t.Errorf("exit code %d, want %d and %q: %s", code, exitUsage, want, out)
+		}
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the file was changed: %v", err)
+	}
+}
+
+// TestEveryFaultIsTold: what cannot be read, what cannot be used and what cannot
+// be opened, by serve as by check-config.
+func TestEveryFaultIsTold(t *testing.T) {
+	text := writeFile(t, "")
+	for _, command := range []string{"serve", checkCommand} {
+		var out, errs strings.Builder
+		code := Main(toyVendor(), "test", []string{
+			command, "--nope", "1", "--seed-count=x", "--removal-cap", "-1", "--addr=:99999", "--metrics-addr=:metrics-of-nobody",
+			"--log-level=loud", "--state=/absent/x.db", "--admin-socket=" + text,
+		}, &out, &errs)
+		if code != exitUsage {
+			t.Errorf("%s: exit code %d: %s", command, code, &out)
+		}
+		for _, want := range []string{
+			"unknown flag: --nope\n", `--seed-count: "x"; want a whole number`, "--removal-cap: -1", `--addr: ":99999": there is no port "99999"`,
+			`no port "metrics-of-nobody"`, `  --log-level: "loud" is unknown`, "--token: missing", "--state: /absent/x.db: its folder",
+			"--admin-socket: " + text + ": exists and is not a socket",
+		} {
+			if !strings.Contains(errs.String(), want) {
+				t.Errorf("%s: %q is not in\n%s", command, want, &errs)
+			}
+		}
+		if strings.Contains(errs.String(), "unexpected argument") {
+			t.Errorf("%s: the value of an unknown flag is a fault of its own:\n%s", command, &errs)
+		}
+	}
+}
+
+func TestCheckConfigJudgesThePlaceOfTheSocket(t *testing.T) {
+	t.Setenv("TOY_TOKEN", "sesame")
+	dir := t.TempDir()
+	open := filepath.Join(dir, "open")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "admin"):                "",
+		filepath.Join(dir, "made", "admin"):        "", // by a start
+		filepath.Join(dir, "not", "made", "admin"): "make its folder",
+		filepath.Join(open, "admin"):               "writable by it alone",
+	} {
+		var out, errs strings.Builder
+		args := []string{checkCommand, "--state=" + filepath.Join(dir, "x.db"), "--admin-socket=" + path}
+		switch code := Main(toyVendor(), "test", args, &out, &errs); {
+		case want == "" && code != exitOK, want != "" && (code != exitUsage || !strings.Contains(errs.String(), "--admin-socket: "+path+": ") || !strings.Contains(errs.String(), want)):
+			t.Errorf("%s: exit code %d, want %q: %s", path, code, want, &errs)
+		}
+	}
+}
+
+// TestArguments: every word of a command line is read, in both ways to write a value.
+func TestArguments(t *testing.T) {
+	cfg, err := Load(toyVendor(), []string{"--provider", "--p", "--addr=:1", "--live", "--seed-count", "3"}, lookupIn(nil))
+	if err != nil || cfg.Provider != "--p" || cfg.Addr != ":1" || !cfg.Live || cfg.SeedCount != 3 {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	for want, args := range map[string][]string{
+		`unexpected argument "a"`:           {"--live", "a", "--addr=:1", "b"},
+		`unexpected argument "--live"`:      {"--", "--live"},
+		"flag needs an argument: --addr":    {"--live", "--addr"},
+		"unknown shorthand flag: 'x' in -x": {"-x"},
+	} {
+		if _, err := Load(toyVendor(), args, lookupIn(nil)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %q", args, err, want)
 		}
 	}
 }
@@ -63,6 +176,10 @@ func TestVersion(t *testing.T) {
 		var out, errs strings.Builder
 		if code := Main(toyVendor(), "v1.2.3", []string{arg}, &out, &errs); code != exitOK || !strings.HasPrefix(out.String(), "toy v1.2.3 (go") {
 			t.Errorf("%s: exit code %d, %q %q", arg, code, &out, &errs)
+		}
+		errs.Reset()
+		if code := Main(toyVendor(), "v1.2.3", []string{arg, "--foo"}, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), `version takes no "--foo"`) {
+			t.Errorf("%s --foo: exit code %d, %q", arg, code, &errs)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 )
@@ -56,5 +57,16 @@ func TestListenerCloseHangsUpOnTheSilent(t *testing.T) {
 	}
 	if n := len(ln.(*listener).silent); n != 1 {
 		t.Errorf("%d connections are kept in mind, want the silent one until its server closes it", n)
+	}
+}
+
+func TestTakenPortSaysWhatToDo(t *testing.T) {
+	ln, err := listen(t.Context(), "addr", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if _, err := listen(t.Context(), "addr", ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "name another address") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -53,13 +53,17 @@ func checkLive(ctx context.Context, cfg *Config, version string, w io.Writer) (f
 	}
 	var wanted []cloud.Wanted
 	for i, o := range offerings {
-		w := cloud.Wanted{At: fmt.Sprintf("offerings[%d]", i), Type: o.CommercialType, Count: o.Count, Options: o.Options}
+		at := fmt.Sprintf("offerings[%d]", i)
+		if cfg.Offerings == "" {
+			at = "built-in mix"
+		}
+		w := cloud.Wanted{At: at, Type: o.CommercialType, Count: o.Count, Options: o.Options}
 		if len(o.Servers) == 0 {
 			wanted = append(wanted, w)
 		}
 		for j, id := range o.Servers {
 			given := w
-			given.At, given.Count, given.Options.Server = fmt.Sprintf("offerings[%d].servers[%d]", i, j), 1, id
+			given.At, given.Count, given.Options.Server = fmt.Sprintf("%s.servers[%d]", at, j), 1, id
 			wanted = append(wanted, given)
 		}
 	}

@@ -31,13 +31,18 @@ func Main(v Vendor, version string, args []string, stdout, stderr io.Writer) int
 	command := "serve"
 	switch {
 	case slices.Contains(args, "--version"):
-		command = "version"
+		command = "version" // of whichever command
+		args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--version" || a == "serve" || a == checkCommand })
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		command, args = args[0], args[1:]
 	}
 	switch command {
 	case "serve", checkCommand:
 	case "version":
+		if len(args) > 0 {
+			fmt.Fprintf(stderr, "version takes no %q; see --help\n", args[0])
+			return exitUsage
+		}
 		fmt.Fprintf(stdout, "%s %s (%s)\n", v.Name, version, runtime.Version())
 		return exitOK
 	case "help":
@@ -52,13 +57,17 @@ func Main(v Vendor, version string, args []string, stdout, stderr io.Writer) int
 		usage(stdout, v)
 		return exitOK
 	}
+	var inUse bool
 	if cfg != nil {
 		err = errors.Join(err, cfg.Validate())
 		if cfg.Live && command != checkCommand {
 			err = errors.Join(err, errors.New("--live: only check-config has it"))
 		}
-		if command == checkCommand {
-			err = errors.Join(err, checkStatePlace(cfg.State))
+		// By themselves they are no reason to give up: see checkPlaces.
+		if command == checkCommand || err != nil {
+			var faults error
+			inUse, faults = checkPlaces(cfg)
+			err = errors.Join(err, faults)
 		}
 	}
 	if err != nil {
@@ -70,41 +79,16 @@ func Main(v Vendor, version string, args []string, stdout, stderr io.Writer) int
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
 		return exitUsage
 	}
+	log = log.With("provider", cfg.Provider, telemetry.KeyZone, cfg.settings.Scope(cfg).Zone)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// Once told to stop, a second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	if command == checkCommand {
-		return checkConfig(ctx, cfg, version, stdout, stderr)
+		return checkConfig(ctx, cfg, inUse, version, stdout, stderr)
 	}
 	if err := Run(ctx, cfg, version, log); err != nil {
 		log.Error("the provider stopped", telemetry.KeyError, err.Error())
-		return exitFailed
-	}
-	return exitOK
-}
-
-// checkCommand judges the configuration without serving.
-const checkCommand = "check-config"
-
-// checkConfig says what a valid configuration comes to, and with --live what the
-// cloud says to it.
-func checkConfig(ctx context.Context, cfg *Config, version string, stdout, stderr io.Writer) int {
-	_, security, err := cfg.TLS.open()
-	if err != nil {
-		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
-		return exitUsage
-	}
-	fmt.Fprintf(stdout, "the configuration is usable: provider %s, %s, gRPC on %s (%s)\n", cfg.Provider, cfg.settings.Scope(cfg), cfg.Addr, security)
-	if !cfg.Live {
-		return exitOK
-	}
-	fine, err := checkLive(ctx, cfg, version, stdout)
-	if err != nil {
-		fmt.Fprintf(stderr, "the live check could not be made:\n%s\n", indent(err))
-		return exitFailed
-	}
-	if !fine {
 		return exitFailed
 	}
 	return exitOK

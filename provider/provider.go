@@ -35,7 +35,6 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 		return err
 	}
 	scope := cfg.settings.Scope(cfg)
-	log = log.With("provider", cfg.Provider, telemetry.KeyZone, scope.Zone)
 	log.Info("starting", "version", version, "security", security, "substrate", scope.Substrate, "fake", cfg.UseFake)
 
 	if !cfg.UseFake {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -189,7 +190,10 @@ func serveServer(ctx context.Context, ln net.Listener, srv *http.Server) error {
 func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("--%s %s: %w; stop what listens there (ss -ltnp shows it), or name another address", flag, addr, err)
+	case err != nil:
 		return nil, fmt.Errorf("--%s %s: %w", flag, addr, err)
 	}
 	return newListener(ln), nil

@@ -94,9 +94,6 @@ func (s *slotSource) seed(ctx context.Context, start bool) error {
 		s.log.Log(ctx, level, "offering with a problem", "left_out", p.LeftOut, telemetry.KeyError, p.String())
 	}
 	s.metrics.slotsLeftOut(problems)
-	if len(slots) > maxSlots {
-		return fmt.Errorf("--offerings: %d slots in all, the limit is %d", len(slots), maxSlots)
-	}
 	byID := make(map[string]*machine.Offer, len(slots))
 	for _, slot := range slots {
 		byID[slot.ID] = slot.Offer

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"bigfleet-providers/cloudinit"
@@ -50,7 +51,11 @@ func (c *Config) userDataParams() (cloudinit.Params, error) {
 		}
 		p.APT = cloudinit.APT{URI: c.Bootstrap.APTURI, Suite: c.Bootstrap.APTSuite, Component: c.Bootstrap.APTComponent, Key: string(key)}
 	default:
-		errs = append(errs, fmt.Errorf("--agent-install: %q is unknown, want one of %q", p.Install, cloudinit.Installs()))
+		var words []string
+		for _, i := range cloudinit.Installs() {
+			words = append(words, string(i))
+		}
+		errs = append(errs, fmt.Errorf("--agent-install: %q is unknown, want one of %s", p.Install, strings.Join(words, ", ")))
 	}
 	return p, errors.Join(errs...)
 }

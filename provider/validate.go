@@ -2,29 +2,23 @@ package provider
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/certificates"
+	"bigfleet-providers/provider/internal/offering"
 	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/token"
 )
-
-// maxSlots bounds --seed-count and the offerings together: what one process is
-// built and measured for.
-const maxSlots = 1_000_000
 
 // providerName must fit into tags and DNS labels.
 var providerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -36,8 +30,13 @@ func (c *Config) Validate() error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	address := func(flag, v string) {
-		if _, _, err := net.SplitHostPort(v); err != nil {
+		_, port, err := net.SplitHostPort(v)
+		if err != nil {
 			fault("--%s: %q is not host:port, such as :9000 or 127.0.0.1:9000", flag, v)
+			return
+		}
+		if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil {
+			fault("--%s: %q: there is no port %q; want a number from 0 to 65535", flag, v, port)
 		}
 	}
 	address("addr", c.Addr)
@@ -56,8 +55,8 @@ func (c *Config) Validate() error {
 	if !providerName.MatchString(c.Provider) {
 		fault("--provider: %q: want 1 to 40 of a-z, 0-9 and -, neither first nor last a -", c.Provider)
 	}
-	if c.SeedCount < 1 || c.SeedCount > maxSlots {
-		fault("--seed-count: %d, want 1 to %d", c.SeedCount, maxSlots)
+	if c.SeedCount < 1 || c.SeedCount > offering.MaxSlots {
+		fault("--seed-count: %d, want 1 to %d", c.SeedCount, offering.MaxSlots)
 	}
 	if c.MaxParallelCreates < 1 {
 		fault("--max-parallel-creates: %d, want 1 or more", c.MaxParallelCreates)
@@ -86,7 +85,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if _, err := telemetry.NewLogger(io.Discard, c.LogFormat, c.LogLevel); err != nil {
-		fault("--log-format, --log-level: %w", err)
+		errs = append(errs, err)
 	}
 	if c.Offerings != "" {
 		if _, err := c.offerings(); err != nil {
@@ -191,34 +190,6 @@ func (c *Config) validateUserData(caPEM string) error {
 	}
 	if err := cloudinit.Check(params); err != nil {
 		return err
-	}
-	return nil
-}
-
-// checkStatePlace judges where the state file is or will be. Its folder must be
-// writable even if it is there: an upgrade puts a copy beside it. A start does
-// not ask this but finds out by opening the file: a volume that is not mounted
-// yet is worth another start, and a configuration that cannot be used is not.
-func checkStatePlace(path string) error {
-	if path == "" {
-		return nil
-	}
-	dir := filepath.Dir(path)
-	switch info, err := os.Stat(dir); {
-	case err != nil:
-		return fmt.Errorf("--state: %s: its folder: %w; make it, for the provider's user", path, err)
-	case !info.IsDir():
-		return fmt.Errorf("--state: %s: %s is not a folder", path, dir)
-	}
-	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Errorf("--state: %s: its folder is not writable for this user: %w", path, err)
-	}
-	switch info, err := os.Stat(path); {
-	case errors.Is(err, fs.ErrNotExist): // it will be made
-	case err != nil:
-		return fmt.Errorf("--state: %w", err)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("--state: %s: is not a regular file", path)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func TestValidateJudgesFiles(t *testing.T) {
 			want: `--api-url (SCW_API_URL): "nonsense"`,
 		},
 		"base user data":  {args: []string{"--use-fake-backend", "--base-user-data=" + writeFile(t, "hello")}, want: "  user data: base user data: "},
-		"log level":       {args: []string{"--use-fake-backend", "--log-level=loud"}, want: `log level: "loud" is unknown`},
+		"log level":       {args: []string{"--use-fake-backend", "--log-level=loud"}, want: `--log-level: "loud" is unknown`},
 		"CA without pair": {args: []string{"--use-fake-backend", "--bootstrap-ca=/ca.pem"}, want: "--bootstrap-ca: set without"},
 	} {
 		t.Run(name, func(t *testing.T) {

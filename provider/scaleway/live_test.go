@@ -113,8 +113,8 @@ func TestLiveCheck(t *testing.T) {
 		`ok    project `+fakecloud.DefaultProjectID,
 		`\?     permission to create and delete: .*InstancesFullAccess, BlockStorageFullAccess on project`,
 		`ok    zone fr-par-1: it sells \d+ types`,
-		`ok    offerings\[0\]: type DEV1-S`, `ok    offerings\[0\]: image ubuntu_noble: it fits type DEV1-S`,
-		`ok    offerings\[1\]: type GP1-XS`,
+		`ok    built-in mix: type DEV1-S`, `ok    built-in mix: image ubuntu_noble: it fits type DEV1-S`,
+		`ok    built-in mix: type GP1-XS`,
 		`\?     quota: `,
 		`\d+ ok, \d+ not known, 0 to look at, 0 FAIL$`,
 	)
@@ -134,7 +134,7 @@ func TestLiveCheckOfTheFakeBackend(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	wantLines(t, out, `ok    user data: `, `ok    credentials: `, `ok    offerings\[0\]: image ubuntu_jammy`)
+	wantLines(t, out, `ok    user data: `, `ok    credentials: `, `ok    built-in mix: image ubuntu_jammy`)
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("the check left %v beside the state (%v)", left, err)
 	}

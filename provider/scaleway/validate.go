@@ -33,7 +33,7 @@ func (s *settings) Validate(c *provider.Config) error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	oneOf := func(flag, value string, allowed ...string) {
 		if !slices.Contains(allowed, value) {
-			fault("--%s: %q is unknown, want one of %q", flag, value, allowed)
+			fault("--%s: %q is unknown, want one of %s", flag, value, strings.Join(allowed, ", "))
 		}
 	}
 	atLeast := func(flag string, value, least time.Duration) {

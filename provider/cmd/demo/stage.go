@@ -180,7 +180,9 @@ func (s *stage) startCloud() error {
 
 // startProvider starts the provider, each time on the same state file.
 func (s *stage) startProvider(slots int) error {
-	substrate := []string{"--substrate", instances, "--image", "debian_bookworm"}
+	// A boot takes the fake as long as the default pause between two looks at it:
+	// what would be seen at once, or only after another, would be chance.
+	substrate := []string{"--substrate", instances, "--image", "debian_bookworm", "--poll-interval", "1s"}
 	if s.metal {
 		substrate = []string{"--substrate", elasticMetal, "--image", "Debian 12", "--poll-interval", "100ms", "--settle-window", "2s"}
 	}

@@ -29,10 +29,14 @@ func (p *play) each(ctx context.Context, name string, c call) (map[string]string
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", name, m.GetId(), err)
 		}
-		operations[m.GetId()] = ack.GetOperationId()
+		op := ack.GetOperationId()
+		operations[m.GetId()] = op
 		m.update(ack.GetMachine(), time.Now())
-		m.op = ack.GetOperationId()
-		m.event = "op " + abbreviate(m.op)
+		m.event = "op " + abbreviate(op)
+		if op == m.op { // a retry of what is over
+			m.event = "same " + abbreviate(op)
+		}
+		m.op = op
 	}
 	return operations, nil
 }

@@ -48,7 +48,7 @@ func parse(data []byte, rules Rules) ([]Offering, error) {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return nil, fmt.Errorf("holds one JSON %s; want an array of objects: [{\"commercial_type\": …}]", wrong.Value)
 		}
-		return nil, fmt.Errorf("not a JSON array of objects: %w", err)
+		return nil, notJSON(data, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the JSON array")
@@ -76,6 +76,24 @@ func parse(data []byte, rules Rules) ([]Offering, error) {
 		return nil, err
 	}
 	return list, nil
+}
+
+// notJSON says where the file stops being what it should.
+func notJSON(data []byte, err error) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return errors.New("empty, and so not a JSON array of objects")
+	}
+	at := len(data)
+	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
+		at = min(int(wrong.Offset), at) // bytes read, the wrong one included
+	}
+	before := data[:max(at-1, 0)]
+	line := bytes.Count(before, []byte("\n")) + 1
+	column := len(before) - bytes.LastIndexByte(before, '\n')
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("it ends too early")
+	}
+	return fmt.Errorf("not a JSON array of objects: line %d, byte %d: %w", line, column, err)
 }
 
 // reader reads one entry and collects its faults.

@@ -106,7 +106,10 @@ func TestLoadRefusesWholeFiles(t *testing.T) {
 		many = append(many, `{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 40000}`)
 	}
 	for name, tc := range map[string]struct{ content, want string }{
-		"empty":          {"", "not a JSON array"},
+		"empty":          {"\n", "empty, and so not a JSON array"},
+		"comma too many": {"[\n  {\"count\": 1},\n]", "line 3, byte 1: invalid character"},
+		"no JSON":        {"x", "line 1, byte 1: invalid character"},
+		"cut off":        {"[\n  {\"count\": 1},", "line 2, byte 15: it ends too early"},
 		"no offering":    {"[]", "no offering"},
 		"null":           {"null", "no offering"},
 		"object":         {`{"offerings": []}`, "holds one JSON object; want an array"},

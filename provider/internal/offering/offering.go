@@ -21,7 +21,7 @@ const (
 // Limits of an offerings file.
 const (
 	MaxFileBytes  = 4 << 20
-	MaxSlots      = 100_000 // of all offerings together: what one provider is planned for
+	MaxSlots      = 100_000 // of all offerings together: what one provider is measured for
 	MaxLabels     = 64      // an offering
 	MaxLabelBytes = 1024    // a key or a value
 	MaxTags       = 32      // an offering

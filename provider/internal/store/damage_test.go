@@ -202,9 +202,18 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	if err := os.WriteFile(text, bytes.Repeat([]byte("not a database\n"), 1000), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{other, text, dir, filepath.Join(dir, "missing", "state")} {
-		if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: got %v", path, err)
+	short, zeros := filepath.Join(dir, "short"), filepath.Join(dir, "zeros")
+	if err := errors.Join(os.WriteFile(short, []byte("# Read me\n"), 0o600), os.WriteFile(zeros, make([]byte, 8192), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		other: "another program's database",
+		text:  "is no state file: name another --state", short: "is no state file: name another --state",
+		zeros: "is damaged", // which a disk may have made of one
+		dir:   "is a directory; name a file in it", filepath.Join(dir, "missing", "state"): "its folder: no such file or directory; make it",
+	} {
+		if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), path+": ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
 	}
 }

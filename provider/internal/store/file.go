@@ -9,14 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 
 	statev1 "bigfleet-providers/proto/bigfleet/state/v1"
 )
@@ -54,10 +50,6 @@ const (
 	inventoriedKey = "inventoried"
 	sealedKey      = "sealed"
 )
-
-// lockWait is how long Open waits for another process to let go of the file:
-// long enough for one that is about to exit, short enough to be noticed.
-const lockWait = time.Second
 
 // recovery is what the operator of a damaged file can do.
 const recovery = "restore a copy of the file (capacityctl state restore), or move it away and start again: machines are then adopted from their cloud tags"
@@ -111,6 +103,8 @@ func remedy(err error) error {
 		return fmt.Errorf("%w; the file and its folder must be writable for the user of this process", err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w; make room for it, and start again", err)
+	case errors.Is(err, syscall.EISDIR):
+		return fmt.Errorf("%w; name a file in it", err)
 	default:
 		return err
 	}
@@ -174,7 +168,10 @@ func (f *file) open(path string) error {
 	if n == 0 {
 		return damaged("it is empty, which no state file ever is")
 	}
-	if err := verify(f.raw, n); err != nil {
+	switch err := verify(f.raw, n); {
+	case errors.Is(err, errForeign):
+		return err
+	case err != nil:
 		return damaged("%w", err)
 	}
 	return f.openDB(path)
@@ -202,7 +199,10 @@ func (f *file) openDB(path string) error {
 // that was made meanwhile is not replaced.
 func createFile(path string, l ladder) (_ *file, err error) {
 	raw, err := os.CreateTemp(filepath.Dir(path), newPattern(path))
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("cannot be made: its folder: %w; make it, for the provider's user, or mount what it is on", withoutPath(err))
+	case err != nil:
 		return nil, fmt.Errorf("cannot be made: %w", withoutPath(err))
 	}
 	f := &file{raw: raw, dir: filepath.Dir(path), path: path, fresh: true}
@@ -277,75 +277,11 @@ func putHead(meta *bbolt.Bucket, revision uint64, machines int) error {
 	return meta.Put([]byte(headKey), v)
 }
 
-// lock takes the file for this process; the lock goes with the process.
-// With shared, others may take it shared too.
-func lock(f *os.File, shared bool, wait time.Duration) error {
-	how := syscall.LOCK_EX
-	if shared {
-		how = syscall.LOCK_SH
-	}
-	deadline := time.Now().Add(wait)
-	for {
-		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
-			return fmt.Errorf("cannot be locked: %w", err)
-		case time.Now().After(deadline):
-			return fmt.Errorf("%w%s (waited %s): another provider runs on it, or an earlier one is still stopping; stop it first", ErrLocked, holder(f), wait)
-		}
-		time.Sleep(lockWait / 20)
-	}
-}
-
-// ErrLocked is why a state file that another process has open is refused.
-var ErrLocked = errors.New("is locked by another process")
-
-// holder names the process that holds the lock, as far as the kernel tells.
-func holder(f *os.File) string {
-	info, err := f.Stat()
-	if err != nil {
-		return ""
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
-	}
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return ""
-	}
-	pid := flockHolder(string(locks), st.Dev, st.Ino)
-	if pid <= 0 { // none, or one outside this container
-		return ""
-	}
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if err != nil {
-		return fmt.Sprintf(", pid %d", pid)
-	}
-	return fmt.Sprintf(", pid %d (%s)", pid, strings.TrimSpace(string(name)))
-}
-
-// flockHolder finds the holder of a lock in the text of /proc/locks, see
-// proc_locks(5); 0 if there is none.
-func flockHolder(locks string, dev, inode uint64) int {
-	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), inode)
-	for line := range strings.Lines(locks) {
-		// "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; waiters have "->".
-		f := strings.Fields(line)
-		if len(f) < 6 || f[1] != "FLOCK" || f[5] != want {
-			continue
-		}
-		if pid, err := strconv.Atoi(f[4]); err == nil {
-			return pid
-		}
-	}
-	return 0
-}
-
 // errDamaged marks what a restart does not mend.
 var errDamaged = errors.New("is damaged")
+
+// errForeign is why a file that never was a database is refused.
+var errForeign = errors.New("is no state file: name another --state")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %w; %s", errDamaged, fmt.Errorf(format, args...), recovery)

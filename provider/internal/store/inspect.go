@@ -31,9 +31,23 @@ type Contents struct {
 func Inspect(path string) (*Contents, error) {
 	c, err := inspect(path, schema)
 	if err != nil {
-		return nil, at(path, err)
+		return nil, at(path, remedy(err))
 	}
 	return c, nil
+}
+
+// Check is what Open would say of a file and its owner, as an error of one line.
+// It changes nothing; a file that is not there, and one that a provider runs on,
+// it cannot judge: fs.ErrNotExist, ErrLocked.
+func Check(path string, o Owner) error {
+	c, err := Inspect(path)
+	if err != nil {
+		return err
+	}
+	if err := c.Owner.refuse(o); err != nil {
+		return at(path, err)
+	}
+	return nil
 }
 
 func inspect(path string, l ladder) (*Contents, error) {

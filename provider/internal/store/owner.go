@@ -51,7 +51,11 @@ func (o Owner) refuse(other Owner) error {
 		return nil
 	}
 	if d := o.differences(other); len(d) > 0 {
-		return fmt.Errorf("belongs to %s; give the flag its former value back, or name another --state: each provider needs its own", strings.Join(d, ", "))
+		back := "give the flag its former value back"
+		if len(d) > 1 {
+			back = "give the flags their former values back"
+		}
+		return fmt.Errorf("belongs to %s; "+back+", or name another --state: each provider needs its own", strings.Join(d, ", "))
 	}
 	return nil
 }

@@ -39,7 +39,11 @@ func TestAnotherOwnerIsRefused(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("%s: got %v", flag, err)
 		}
-		for _, want := range []string{path, flag, "another --state"} {
+		back := "give the flag its former value back"
+		if strings.Contains(flag, ", ") {
+			back = "give the flags their former values back"
+		}
+		for _, want := range []string{path, flag, back, "another --state"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the refusal does not say %q: %v", want, err)
 			}

@@ -22,6 +22,8 @@ const (
 	element       = 16 // branch: pos u32, key size u32, page u64; leaf: flags u32, pos u32, key size u32, value size u32
 	bucketHeader  = 16 // root page u64, sequence u64
 	metaBytes     = 64
+	minPage       = 1024
+	maxPage       = 1 << 24
 	metaSummed    = metaBytes - 8
 	boltMagic     = 0xED0CDAED
 	boltVersion   = 2
@@ -38,7 +40,7 @@ var native = binary.NativeEndian
 
 // verify checks the structure of the database in a file of the given size.
 func verify(f *os.File, size int64) (err error) {
-	if size < 4096 || size != int64(int(size)) {
+	if size != int64(int(size)) {
 		return fmt.Errorf("%d bytes are no database", size)
 	}
 	data, err := syscall.Mmap(int(f.Fd()), 0, int(size), syscall.PROT_READ, syscall.MAP_SHARED)
@@ -54,6 +56,12 @@ func verify(f *os.File, size int64) (err error) {
 		}
 	}()
 
+	if foreign(data) {
+		return errForeign
+	}
+	if size < 4096 {
+		return fmt.Errorf("%d bytes are no database", size)
+	}
 	v := verifier{data: data}
 	if err := v.meta(); err != nil {
 		return err
@@ -62,6 +70,26 @@ func verify(f *os.File, size int64) (err error) {
 		return err
 	}
 	return v.freelist()
+}
+
+// foreign says that the bytes are another program's: neither meta page has
+// bbolt's magic, wherever the second may be, and what is in the place of the
+// first is not the zeros that a disk leaves of one.
+func foreign(data []byte) bool {
+	magicAt := func(page int) bool {
+		at := page + pageHeader
+		return at+4 <= len(data) && native.Uint32(data[at:]) == boltMagic
+	}
+	if magicAt(0) {
+		return false
+	}
+	for size := minPage; size <= maxPage; size *= 2 {
+		if magicAt(size) {
+			return false
+		}
+	}
+	first := data[:min(len(data), minPage)]
+	return len(bytes.Trim(first, "\x00")) > 0
 }
 
 type verifier struct {
@@ -79,7 +107,7 @@ type verifier struct {
 // so was acknowledged, and must not be lost in silence.
 func (v *verifier) meta() error {
 	size := uint64(native.Uint32(v.data[pageHeader+8:]))
-	if size < 1024 || size > 1<<24 || size&(size-1) != 0 {
+	if size < minPage || size > maxPage || size&(size-1) != 0 {
 		return errors.New("meta page 0 is not valid")
 	}
 	if uint64(len(v.data)) < 2*size {

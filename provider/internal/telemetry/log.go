@@ -16,7 +16,7 @@ const (
 
 // NewLogger returns a logger that writes to w in the given format (FormatText
 // or FormatJSON) from the given level up ("debug", "info", "warn" or "error").
-// It reports both faults at once. Attributes whose key names a credential are
+// It reports both faults at once, each by the flag that it is of. Attributes whose key names a credential are
 // blanked, whoever logged them.
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var errs []error
@@ -31,7 +31,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "error":
 		opts.Level = slog.LevelError
 	default:
-		errs = append(errs, fmt.Errorf("log level: %q is unknown, want debug, info, warn or error", level))
+		errs = append(errs, fmt.Errorf("--log-level: %q is unknown, want debug, info, warn or error", level))
 	}
 	var h slog.Handler
 	switch strings.ToLower(format) {
@@ -40,7 +40,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case FormatJSON:
 		h = slog.NewJSONHandler(w, opts)
 	default:
-		errs = append(errs, fmt.Errorf("log format: %q is unknown, want %s or %s", format, FormatText, FormatJSON))
+		errs = append(errs, fmt.Errorf("--log-format: %q is unknown, want %s or %s", format, FormatText, FormatJSON))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
