@@ -60,8 +60,8 @@ type Backend struct {
 
 // Fake is what else there is to a backend that is a fake.
 type Fake struct {
-	// Scale is the factor on the cloud's own delays.
-	Scale float64
+	// Scaled is a delay of the cloud's at the fake's pace.
+	Scaled func(time.Duration) time.Duration
 	// Processes says that hosts are processes, which dial the channel's real address
 	// and outlive a crash of this one. Others have Trial.Dial.
 	Processes bool
@@ -100,6 +100,7 @@ func (b *Backend) fits(v Vendor, o Opening) error {
 	}{
 		{"Cloud", b.Cloud == nil}, {"Catalog", b.Catalog == nil}, {"Prober", b.Prober == nil},
 		{"Delivery", v.Delivers && b.Delivery == nil},
+		{"Fake.Scaled, Restore or Close", b.Fake != nil && (b.Fake.Scaled == nil || b.Fake.Restore == nil || b.Fake.Close == nil)},
 	} {
 		if part.lack {
 			errs = append(errs, fmt.Errorf("it has no %s", part.name))
@@ -107,9 +108,6 @@ func (b *Backend) fits(v Vendor, o Opening) error {
 	}
 	return errors.Join(errs...)
 }
-
-// scaled is a delay at the fake's pace.
-func (f *Fake) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * f.Scale) }
 
 // startable is an error when nothing could ever be made.
 func (b *Backend) startable(ctx context.Context) error {
@@ -123,7 +121,7 @@ func (b *Backend) startable(ctx context.Context) error {
 
 // close ends a fake; the cloud itself stays.
 func (b *Backend) close() error {
-	if b.Fake == nil {
+	if b.Fake == nil || b.Fake.Close == nil {
 		return nil
 	}
 	return b.Fake.Close()

@@ -84,7 +84,7 @@ func newEngine(cfg *Config, st *store.Store, back *Backend, boot *bootstrap, m *
 	if back.Fake != nil {
 		o.Pace.RetryMin, o.Pace.RetryMax = fakeRetryMin, fakeRetryMax
 		// Its stock comes back as fast as all else happens in it.
-		o.Pace.TypePauseMin, o.Pace.TypePauseMax = back.Fake.scaled(cfg.TypePause), back.Fake.scaled(cfg.TypePauseMax)
+		o.Pace.TypePauseMin, o.Pace.TypePauseMax = back.Fake.Scaled(cfg.TypePause), back.Fake.Scaled(cfg.TypePauseMax)
 		// The fake's calls cost our own processors: more of them at once than
 		// there are would only keep the shards' calls waiting.
 		o.MaxCloudSteps = runtime.GOMAXPROCS(0)

@@ -52,16 +52,17 @@ func (s *settings) openFake(ctx context.Context, c *provider.Config, o provider.
 			Zone: s.Zone, APIURL: url,
 		},
 		timing: instances.Timing{
-			Poll:   scaled(s.FakeScale, 5*time.Second, 20*time.Millisecond),
-			Settle: scaled(s.FakeScale, 10*time.Second, 100*time.Millisecond),
+			Poll:   max(s.scaled(5*time.Second), 20*time.Millisecond),
+			Settle: max(s.scaled(10*time.Second), 100*time.Millisecond),
 		},
 	}
 	o.Log.Info("fake Scaleway serves", "url", url, "hosts", s.FakeHosts, "scale", s.FakeScale)
 	return f, nil
 }
 
-func scaled(scale float64, d, least time.Duration) time.Duration {
-	return max(time.Duration(float64(d)*scale), least)
+// scaled is a delay of Scaleway's at the fake's pace.
+func (s *settings) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * s.FakeScale)
 }
 
 // fakeHosts makes what boots when a server is powered on.

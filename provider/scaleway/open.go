@@ -42,7 +42,7 @@ func (s *settings) Open(ctx context.Context, c *provider.Config, o provider.Open
 		return nil, errors.Join(err, fake.Close())
 	}
 	back.Fake = &provider.Fake{
-		Scale: s.FakeScale, Processes: s.FakeHosts == string(host.Process), Restore: fake.restore, Close: fake.Close,
+		Scaled: s.scaled, Processes: s.FakeHosts == string(host.Process), Restore: fake.restore, Close: fake.Close,
 	}
 	return back, nil
 }
