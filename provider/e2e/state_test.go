@@ -84,7 +84,11 @@ func TestDamagedState(t *testing.T) {
 				t.Fatal(err)
 			}
 			code, out := run(t, environment(), "--use-fake-backend", "--provider=certify", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--state="+path)
-			wantStop(t, code, out, path, "move it away")
+			what := "move it away"
+			if name == "garbage" {
+				what = "name another --state"
+			}
+			wantStop(t, code, out, path, what)
 			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, damaged) {
 				t.Errorf("the file was changed: %v", err)
 			}
