@@ -68,8 +68,8 @@ type Timeouts struct {
 type Pace struct {
 	RetryMin time.Duration // first pause after a failed step
 	RetryMax time.Duration // longest pause
-	// CallsFirst makes cloud steps wait a little while calls come in:
-	// for clouds whose calls cost our own processors.
+	// CallsFirst makes cloud steps wait a little while calls come in: for clouds
+	// whose calls cost our own processors.
 	CallsFirst bool
 	// TypePauseMin and TypePauseMax bound how long a type is not ordered after the
 	// cloud refused it.

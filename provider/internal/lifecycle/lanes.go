@@ -8,8 +8,9 @@ import (
 )
 
 // lane holds the operations of one kind that have no outcome yet, in the order of
-// their acceptance. So many are driven at a time; the others wait, the oldest comes next, and
-// they cost no goroutine. An operation's deadline runs while it waits, see overdue.
+// their acceptance. So many are driven at a time; the others wait, the oldest comes
+// next, and they cost no goroutine. An operation's deadline runs while it waits, see
+// overdue.
 type lane struct {
 	limit            int
 	size, driven     int
