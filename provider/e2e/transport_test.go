@@ -299,6 +299,8 @@ func TestShardIdentity(t *testing.T) {
 		{"shard with a fragment", []string{"bigfleet://shard/s#x"}, verdicts{denied, denied, denied, denied}, verdicts{denied, denied, denied, denied}},
 		{"shard with a user", []string{"bigfleet://u@shard/s"}, verdicts{denied, denied, denied, denied}, verdicts{denied, denied, denied, denied}},
 		{"shard whose id has a slash", []string{"bigfleet://shard/s/t"}, verdicts{ok, denied, denied, denied}, verdicts{ok, denied, denied, denied}},
+		{"shard spelled otherwise", []string{"bigfleet://shard/%73"}, verdicts{denied, denied, denied, denied}, verdicts{denied, denied, denied, denied}},
+		{"readonly with a slash", []string{"bigfleet://readonly/"}, verdicts{denied, denied, denied, denied}, verdicts{denied, denied, denied, denied}},
 		{"readonly with a path", []string{"bigfleet://readonly/s"}, verdicts{denied, denied, denied, denied}, verdicts{denied, denied, denied, denied}},
 	}
 	for _, required := range []bool{false, true} {

@@ -65,7 +65,7 @@ var walls = []wall{
 	{
 		of:      []string{"provider/internal/rpc/..."},
 		outside: []string{"google.golang.org/...", "golang.org/x/..."},
-		open:    []string{"provider/internal/machine", "provider/internal/telemetry", "provider/internal/rpc/...", "proto/bigfleet/v1alpha1"},
+		open:    []string{"provider/internal/identity", "provider/internal/machine", "provider/internal/telemetry", "provider/internal/rpc/...", "proto/bigfleet/v1alpha1"},
 		shut:    []string{"provider/internal/store/...", "provider/internal/cloud/...", "github.com/scaleway/..."},
 		why:     "a call is answered from what is committed; no cloud call and no write of its own is on its path",
 	},
@@ -131,7 +131,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"provider/internal/operator/..."},
-		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/machine", "provider/internal/operator/...", "provider/internal/store"},
+		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/identity", "provider/internal/machine", "provider/internal/operator/...", "provider/internal/store"},
 		shut: []string{"provider/internal/cloud/...", "provider/internal/lifecycle/...", "github.com/scaleway/..."},
 		why:  "an operator sees a provider as any client does, and a state file as the store does",
 	},
@@ -139,6 +139,11 @@ var walls = []wall{
 		of:   []string{"provider/internal/offering/..."},
 		open: []string{"provider/internal/cloud", "provider/internal/machine"},
 		why:  "slots are a function of what is offered and what the cloud sells",
+	},
+	{
+		of:   []string{"provider/internal/identity"},
+		open: nothing,
+		why:  "who a certificate speaks for is read in one place, by provider and command line alike",
 	},
 	{
 		of:   []string{"provider/internal/certificates/..."},

@@ -141,6 +141,7 @@ func TestDoctorOnIdentity(t *testing.T) {
 		"none":        {uris("spiffe://else"), "client identity", doctor.Warn, "--require-shard-identity"},
 		"two":         {uris("bigfleet://shard/a", "bigfleet://shard/b"), "client identity", doctor.Fail, "2 bigfleet:// identities"},
 		"malformed":   {uris("bigfleet://shard/"), "client identity", doctor.Fail, "refused"},
+		"spelling":    {uris("bigfleet://shard/a#b"), "client identity", doctor.Fail, "refused"},
 		"ended":       {validity(-year, -time.Hour), "client expiry", doctor.Fail, "ended"},
 		"for servers": {noClient, "client usage", doctor.Fail, "clientAuth"},
 	} {

@@ -3,11 +3,8 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -124,45 +121,4 @@ func FuzzRequests(f *testing.F) {
 			}
 		}
 	})
-}
-
-// FuzzIdentity: whatever URI a certificate carries, it allows a mutation only
-// under the very shard id that is spelled in it.
-func FuzzIdentity(f *testing.F) {
-	for _, uri := range []string{
-		"bigfleet://shard/s", "bigfleet://readonly", "bigfleet://admin/", "bigfleet://shard/a%2Fb", "bigfleet://shard//", "bigfleet:shard/s",
-		"BIGFLEET://shard/s", "bigfleet://Shard/s", "bigfleet://shard:1/s", "bigfleet://u@shard/s", "bigfleet://shard/s?", "bigfleet://shard/s#", "spiffe://x/y", "bigfleet://shard/%00",
-	} {
-		f.Add(uri)
-	}
-	f.Fuzz(func(t *testing.T, uri string) {
-		u, err := url.Parse(uri)
-		if err != nil {
-			return
-		}
-		got := identityOf(&x509.Certificate{URIs: []*url.URL{u}})
-		if (got.role == roleNone) != (u.Scheme != "bigfleet") {
-			t.Errorf("%q has role %d", uri, got.role)
-		}
-		if got.role != roleShard {
-			if got.shard != "" {
-				t.Errorf("%q has role %d and shard %q", uri, got.role, got.shard)
-			}
-			return
-		}
-		if got.shard == "" {
-			t.Errorf("%q is a shard without an id", uri)
-		}
-		if text, ok := strings.CutPrefix(u.String(), "bigfleet://shard/"); !ok || !spells(text, got.shard) {
-			t.Errorf("%q is shard %q", uri, got.shard)
-		}
-		if again := identityOf(&x509.Certificate{URIs: []*url.URL{u, u}}); again.role != roleInvalid {
-			t.Errorf("%q twice has role %d", uri, again.role)
-		}
-	})
-}
-
-func spells(escaped, id string) bool {
-	plain, err := url.PathUnescape(escaped)
-	return err == nil && plain == id
 }

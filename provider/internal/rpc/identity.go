@@ -2,8 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/x509"
-	"net/url"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -13,48 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/provider/internal/identity"
 )
-
-// role is what a client certificate may do.
-type role int
-
-const (
-	roleNone    role = iota // no identity of ours: not restricted unless identities are required
-	roleShard               // may mutate under its own shard id
-	roleReader              // may only read (bigfleet://readonly, bigfleet://admin)
-	roleInvalid             // an identity of ours that is malformed or ambiguous
-)
-
-type identity struct {
-	role  role
-	shard string
-}
-
-// identityOf reads the URI SANs of a verified client certificate.
-func identityOf(cert *x509.Certificate) identity {
-	var found []*url.URL
-	for _, u := range cert.URIs {
-		if u.Scheme == "bigfleet" {
-			found = append(found, u)
-		}
-	}
-	if len(found) == 0 {
-		return identity{role: roleNone}
-	}
-	if len(found) > 1 {
-		return identity{role: roleInvalid}
-	}
-	switch u := found[0]; {
-	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return identity{role: roleInvalid} // whatever it is meant to restrict, we would not
-	case (u.Host == "readonly" || u.Host == "admin") && (u.Path == "" || u.Path == "/"):
-		return identity{role: roleReader}
-	case u.Host == "shard" && len(u.Path) > 1:
-		return identity{role: roleShard, shard: strings.TrimPrefix(u.Path, "/")}
-	default:
-		return identity{role: roleInvalid}
-	}
-}
 
 // readMethods are open to every identity.
 var readMethods = map[string]bool{
@@ -68,32 +26,33 @@ func authorise(ctx context.Context, method string, req any, required bool) error
 	if !strings.HasPrefix(method, "/"+pb.CapacityProvider_ServiceDesc.ServiceName+"/") {
 		return nil
 	}
-	id := identity{role: roleNone}
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
-			id = identityOf(info.State.VerifiedChains[0][0])
-		}
-	}
-	if readMethods[method] && id.role != roleInvalid && (id.role != roleNone || !required) {
-		return nil
-	}
+	id, err := caller(ctx)
 	denied := func(why string) error { return status.Error(codes.PermissionDenied, why) }
-	switch id.role {
-	case roleNone:
-		if required {
-			return denied("the client certificate carries no bigfleet:// identity, and this provider requires one (--require-shard-identity)")
-		}
+	switch {
+	case err != nil:
+		return denied("the client certificate carries " + err.Error())
+	case id.Role == identity.None && required:
+		return denied("the client certificate carries no bigfleet:// identity, and this provider requires one (--require-shard-identity)")
+	case id.Role == identity.None || readMethods[method]:
 		return nil
-	case roleShard:
-		if in, ok := req.(fenced); ok && in.GetShardId() == id.shard {
+	case id.Role == identity.Shard:
+		if in, ok := req.(fenced); ok && in.GetShardId() == id.Shard {
 			return nil
 		}
-		return denied("the client certificate is shard " + id.shard + "'s; it may only send that shard_id")
-	case roleReader:
-		return denied("the client certificate may only read")
+		return denied("the client certificate is shard " + id.Shard + "'s; it may only send that shard_id")
 	default:
-		return denied("the client certificate must carry exactly one of bigfleet://shard/ID, bigfleet://readonly, bigfleet://admin")
+		return denied("the client certificate may only read")
 	}
+}
+
+// caller is who the certificate of a call's connection says it is.
+func caller(ctx context.Context) (identity.Identity, error) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
+			return identity.Of(info.State.VerifiedChains[0][0])
+		}
+	}
+	return identity.Identity{}, nil
 }
 
 // Denials is told of calls that a certificate does not allow.

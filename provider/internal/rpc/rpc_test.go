@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"testing"
 	"time"
 
@@ -280,18 +281,14 @@ func TestAuthorise(t *testing.T) {
 		"unknown role":             {[]string{"bigfleet://root"}, list, "", false, true},
 		"shard with a query":       {[]string{"bigfleet://shard/a?only=list"}, create, "a", false, true},
 		"shard with a fragment":    {[]string{"bigfleet://shard/a#x"}, create, "a", false, true},
+		"another spelling":         {[]string{"bigfleet://shard/%61"}, create, "a", false, true},
+		"another spelling, reads":  {[]string{"bigfleet://readonly/"}, list, "", false, true},
+		"scheme in capitals":       {[]string{"BIGFLEET://shard/a"}, create, "a", false, true},
 		"shard with a user":        {[]string{"bigfleet://u@shard/a"}, create, "a", false, true},
 		"another service":          {nil, "/grpc.health.v1.Health/Check", "", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cert := &x509.Certificate{}
-			for _, u := range tc.uris {
-				parsed, err := url.Parse(u)
-				if err != nil {
-					t.Fatal(err)
-				}
-				cert.URIs = append(cert.URIs, parsed)
-			}
+			cert := named(t, tc.uris)
 			ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}}})
 			var req any = &pb.ListFilter{}
 			if tc.method == create {
@@ -305,6 +302,20 @@ func TestAuthorise(t *testing.T) {
 			}
 		})
 	}
+}
+
+// named is a certificate with the URIs among its names, spelled as they are.
+func named(t *testing.T, uris []string) *x509.Certificate {
+	t.Helper()
+	names := []asn1.RawValue{}
+	for _, uri := range uris {
+		names = append(names, asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 6, Bytes: []byte(uri)})
+	}
+	value, err := asn1.Marshal(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: value}}}
 }
 
 func BenchmarkFrame(b *testing.B) {

@@ -7,11 +7,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"bigfleet-providers/provider/internal/identity"
 )
 
 // expiryWarning is how long before a certificate's end it is time to act: the
@@ -196,23 +197,17 @@ func (e *examination) client(now time.Time) {
 
 // roleOf says what a client certificate may do, by its URI names.
 func roleOf(c *x509.Certificate) (level Level, role, advice string) {
-	const form = "Have it issued with exactly one URI name: bigfleet://shard/ID, bigfleet://readonly or bigfleet://admin."
-	ours := slices.DeleteFunc(slices.Clone(c.URIs), func(u *url.URL) bool { return u.Scheme != "bigfleet" })
+	const form = "Have it issued with exactly one URI name: " + identity.Forms + "."
+	id, err := identity.Of(c)
 	switch {
-	case len(ours) == 0:
-		return Warn, "has no bigfleet:// identity: it may do everything, as any shard, unless the provider has --require-shard-identity", form
-	case len(ours) > 1:
-		return Fail, fmt.Sprintf("has %d bigfleet:// identities, and is refused", len(ours)), form
-	}
-	u := ours[0]
-	plain := u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
-	switch {
-	case plain && (u.Host == "readonly" || u.Host == "admin") && (u.Path == "" || u.Path == "/"):
-		return OK, "is " + u.String() + ": it may only read", ""
-	case plain && u.Host == "shard" && len(u.Path) > 1:
-		return OK, "is " + u.String() + ": it may read, and drive machines as --shard " + strings.TrimPrefix(u.Path, "/"), ""
+	case err != nil:
+		return Fail, "has " + err.Error() + ": it is refused", form
+	case id.Role == identity.Shard:
+		return OK, "is " + id.URI + ": it may read, and drive machines as --shard " + id.Shard, ""
+	case id.Role == identity.Reader:
+		return OK, "is " + id.URI + ": it may only read", ""
 	default:
-		return Fail, "has an identity that says nothing, and is refused: " + u.Redacted(), form
+		return Warn, "has no bigfleet:// identity: it may do everything, as any shard, unless the provider has --require-shard-identity", form
 	}
 }
 
