@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"bigfleet-providers/shared/symlink"
 )
 
 // shownResults is how many results a Status has.
@@ -123,6 +125,9 @@ func writeStatus(path string, s Status) error {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if path, err = symlink.Target(path); err != nil {
 		return err
 	}
 	temp := path + ".tmp"

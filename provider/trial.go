@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"bigfleet-providers/shared/symlink"
 	"bigfleet-providers/shared/token"
 )
 
@@ -161,6 +162,10 @@ func (t *Trial) kept(name string, produce func() ([]byte, error)) ([]byte, error
 
 // replaceFile writes a file whole or not at all.
 func replaceFile(path string, content []byte) error {
+	path, err := symlink.Target(path)
+	if err != nil {
+		return err
+	}
 	temp := path + ".new"
 	if err := os.WriteFile(temp, content, 0o600); err != nil {
 		return err

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"bigfleet-providers/shared/symlink"
 )
 
 // image is what the command line says.
@@ -161,6 +163,10 @@ func (img *image) base() ([]entry, error) {
 
 // writeFile leaves no half of an archive where a whole one is looked for.
 func writeFile(path string, a *archive) error {
+	path, err := symlink.Target(path)
+	if err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+strings.TrimSuffix(filepath.Base(path), ".tar")+"-*")
 	if err != nil {
 		return err

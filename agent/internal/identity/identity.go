@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	"bigfleet-providers/shared/symlink"
 	"bigfleet-providers/shared/token"
 )
 
@@ -115,6 +116,9 @@ func sum(configured string) string {
 // write replaces a file of mode 0600 durably. What a killed agent left of the new
 // one is written over by the next.
 func write(path string, body []byte) (err error) {
+	if path, err = symlink.Target(path); err != nil {
+		return err
+	}
 	dir := filepath.Dir(path)
 	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -89,3 +89,21 @@ func TestTokenReplacesTheConfiguredOne(t *testing.T) {
 		}
 	}
 }
+
+func TestLinksStayLinks(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "host-id")
+	if err := os.Symlink(filepath.Join(t.TempDir(), "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	id, _, err := HostID(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link is one no more: %v", err)
+	}
+	if again, _, err := HostID(dir); err != nil || again != id {
+		t.Errorf("got %q, %v; want %q", again, err, id)
+	}
+}

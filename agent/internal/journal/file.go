@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"bigfleet-providers/shared/symlink"
 )
 
 const (
@@ -133,13 +135,17 @@ func read(path string) (list, error) {
 // setAside keeps the damaged file for whoever looks into it. Only the last few
 // are kept.
 func (f *File) setAside(cause error, log *slog.Logger) {
-	aside := f.path() + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
-	if err := os.Rename(f.path(), aside); err != nil {
+	path, err := symlink.Target(f.path())
+	aside := path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
+	if err == nil {
+		err = os.Rename(path, aside)
+	}
+	if err != nil {
 		log.Error("the journal is damaged and cannot be set aside", "path", f.path(), "cause", cause, "error", err)
 		return
 	}
 	log.Error("the journal was damaged and is set aside; starting with an empty one", "path", aside, "cause", cause)
-	old, err := filepath.Glob(f.path() + ".damaged-*")
+	old, err := filepath.Glob(path + ".damaged-*")
 	if err != nil || len(old) <= keepDamaged {
 		return
 	}
@@ -214,6 +220,9 @@ func (f *File) hold() error {
 // What a killed agent left of the new one is written over by the next: the name is
 // always the same, and the lock lets one agent write.
 func replace(path string, body []byte) (err error) {
+	if path, err = symlink.Target(path); err != nil {
+		return err
+	}
 	dir := filepath.Dir(path)
 	temp, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

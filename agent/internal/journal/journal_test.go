@@ -335,3 +335,34 @@ func TestRemovedDirectoryOfAnotherAgent(t *testing.T) {
 	}
 	put(t, f, record("op-1"))
 }
+
+// TestLinksStayLinks: a journal that lies elsewhere is written there, and a
+// damaged one set aside there.
+func TestLinksStayLinks(t *testing.T) {
+	dir, volume := t.TempDir(), t.TempDir()
+	path, file := filepath.Join(dir, "journal.json"), filepath.Join(volume, "its-journal")
+	if err := os.Symlink(file, path); err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, dir)
+	put(t, f, record("op-1"))
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link is one no more: %v", err)
+	}
+	f = open(t, dir)
+	if got := f.Records(); len(got) != 1 {
+		t.Errorf("by the link: %v", got)
+	}
+	if err := errors.Join(f.Close(), os.WriteFile(file, []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f = open(t, dir)
+	put(t, f, record("op-2"))
+	aside, _ := filepath.Glob(file + ".damaged-*")
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSymlink || len(aside) != 1 {
+		t.Errorf("after damage the link is one no more, %v, or the damaged file is not beside the new one: %q", err, aside)
+	}
+}

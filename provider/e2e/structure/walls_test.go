@@ -58,7 +58,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"provider/internal/store/..."},
-		open: []string{"provider/internal/machine", "provider/internal/store/...", "proto/..."},
+		open: []string{"provider/internal/machine", "provider/internal/store/...", "proto/...", "shared/symlink"},
 		shut: []string{"google.golang.org/grpc/..."},
 		why:  "it keeps records; who asks for them, and why, is not its business",
 	},
@@ -91,7 +91,7 @@ var walls = []wall{
 			"cloudinit", "proto/bigfleet/v1alpha1", "provider/internal/certificates", "provider/internal/channel", "provider/internal/cloud",
 			"provider/internal/delivery", "provider/internal/lifecycle", "provider/internal/machine", "provider/internal/offering",
 			"provider/internal/rpc", "provider/internal/store", "provider/internal/telemetry", "provider/internal/telemetry/tracing",
-			"shared/command", "shared/token",
+			"shared/command", "shared/symlink", "shared/token",
 		},
 		outside: []string{
 			"github.com/google/uuid", "github.com/prometheus/client_golang/...", "github.com/spf13/pflag", "golang.org/x/...", "google.golang.org/grpc/...",
@@ -186,7 +186,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"agent/..."},
-		open: []string{"agent/...", "shared/command", "shared/token"},
+		open: []string{"agent/...", "shared/command", "shared/symlink", "shared/token"},
 		shut: []string{"google.golang.org/grpc/...", "github.com/scaleway/...", "github.com/hetznercloud/...", "github.com/Azure/..."},
 		why:  "it runs as root on every host: small, and without a way to reach a cloud",
 	},

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"bigfleet-providers/shared/symlink"
 )
 
 // ErrNoFile is why a store in memory has no copy.
@@ -82,12 +85,16 @@ func (f *file) mayHoldRemains() bool { return f.marked.Load() }
 // provider may run on it; one that does makes copies itself, see Copy. What was
 // written is verified before it appears under its name.
 func Backup(path, dest string) (*Contents, error) {
+	place, err := symlink.Target(dest)
+	if err != nil {
+		return nil, at(dest, err)
+	}
 	f, err := openExisting(path, os.O_RDONLY)
 	if err != nil {
 		return nil, at(path, err)
 	}
 	if err = f.readMark(); err == nil {
-		err = WriteBackup(dest, func(w io.Writer) error { return f.cleanCopyTo(w, filepath.Dir(dest)) })
+		err = WriteBackup(dest, func(w io.Writer) error { return f.cleanCopyTo(w, filepath.Dir(place)) })
 	}
 	if err := errors.Join(err, f.close()); err != nil {
 		return nil, err
@@ -98,15 +105,23 @@ func Backup(path, dest string) (*Contents, error) {
 // WriteBackup writes a copy of a state file to dest, which must not exist:
 // under another name first, and only what Inspect finds whole gets its name.
 func WriteBackup(dest string, write func(io.Writer) error) error {
-	if _, err := os.Lstat(dest); err == nil {
-		return at(dest, errors.New("exists already; a backup never replaces another"))
+	place, err := symlink.Target(dest)
+	if err != nil {
+		return at(dest, err)
 	}
-	err := writeFile(dest, func(to *os.File) error { return write(to) }, func(temp string) error {
+	exists := errors.New("exists already; a backup never replaces another")
+	if _, err := os.Lstat(place); err == nil {
+		return at(dest, exists)
+	}
+	err = writeFile(place, func(to *os.File) error { return write(to) }, func(temp string) error {
 		if _, err := Inspect(temp); err != nil {
 			return err
 		}
-		return os.Link(temp, dest) // unlike a rename, it replaces nothing
+		return putNew(temp, place)
 	})
+	if errors.Is(err, fs.ErrExist) {
+		err = exists
+	}
 	if err != nil {
 		return at(dest, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	statev1 "bigfleet-providers/proto/bigfleet/state/v1"
+	"bigfleet-providers/shared/symlink"
 )
 
 // The state file is one bbolt database, mode 0600. Every value starts with a
@@ -76,7 +77,11 @@ type file struct {
 
 // openFile locks and opens the owner's state file, or makes it. One of an older
 // schema is upgraded; another owner's is refused as it is.
-func openFile(path string, l ladder, o Owner) (*file, error) {
+func openFile(name string, l ladder, o Owner) (*file, error) {
+	path, err := symlink.Target(name) // a link stays one, also while there is no file yet
+	if err != nil {
+		return nil, remedy(err)
+	}
 	f, err := openExisting(path, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = createFile(path, l)
@@ -87,7 +92,7 @@ func openFile(path string, l ladder, o Owner) (*file, error) {
 	if err := f.prepare(path, l, o); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
-	f.swept.files, f.swept.err = f.sweep(path)
+	f.swept.files, f.swept.err = f.sweep(path, name)
 	// A copy that cannot be made is no reason not to start.
 	clean, err := f.withoutRemains(path)
 	clean.remains = err
@@ -134,6 +139,9 @@ func openExisting(path string, flag int) (*file, error) {
 	// Without O_NONBLOCK a path that is no file could keep the open waiting.
 	raw, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, 0)
 	if err != nil {
+		if to, e := os.Readlink(path); e == nil {
+			return nil, fmt.Errorf("is a symbolic link to %s: %w", to, withoutPath(err))
+		}
 		return nil, withoutPath(err)
 	}
 	f := &file{raw: raw, dir: filepath.Dir(path), path: path, readOnly: flag == os.O_RDONLY}
@@ -194,20 +202,20 @@ func (f *file) openDB(path string) error {
 	return nil
 }
 
-// createFile makes the file under another name and links it into place: a
+// createFile makes the file under another name and puts it into place: a
 // process that dies in between leaves no half-made state file behind, and one
 // that was made meanwhile is not replaced.
 func createFile(path string, l ladder) (_ *file, err error) {
 	raw, err := os.CreateTemp(filepath.Dir(path), newPattern(path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("cannot be made: its folder: %w; make it, for the provider's user, or mount what it is on", withoutPath(err))
+		return nil, fmt.Errorf("cannot be made: its folder %s: %w; make it, for the provider's user, or mount what it is on", filepath.Dir(path), withoutPath(err))
 	case err != nil:
 		return nil, fmt.Errorf("cannot be made: %w", withoutPath(err))
 	}
 	f := &file{raw: raw, dir: filepath.Dir(path), path: path, fresh: true}
 	defer func() {
-		err = errors.Join(err, os.Remove(raw.Name()))
+		err = errors.Join(err, removeIfThere(raw.Name()))
 		if err != nil {
 			err = errors.Join(err, f.close())
 		}
@@ -218,7 +226,7 @@ func createFile(path string, l ladder) (_ *file, err error) {
 	if err := f.initialise(l.version()); err != nil {
 		return nil, fmt.Errorf("cannot be made: %w", err)
 	}
-	if err := os.Link(raw.Name(), path); err != nil {
+	if err := putNew(raw.Name(), path); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return nil, errors.New("was made by another process at the same moment")
 		}
@@ -228,14 +236,6 @@ func createFile(path string, l ladder) (_ *file, err error) {
 		return nil, fmt.Errorf("cannot be made: %w", err)
 	}
 	return f, nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // initialise writes the schema into a new database.

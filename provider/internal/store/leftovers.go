@@ -21,17 +21,13 @@ type sweeping struct {
 	err   error
 }
 
-// sweep removes what killed processes left beside the open file at path,
-// and says how many files that were. Each may be as large as the state: a provider
+// sweep removes what killed processes left beside the open file at path, and
+// beside the link to it by which it was named, and says how many files that were. Each may be as large as the state: a provider
 // that is killed at every start would fill the disk with them. A file that
 // somebody has locked is in use and stays.
-func (f *file) sweep(path string) (removed int, err error) {
-	places := []string{path}
-	if found, err := filepath.EvalSymlinks(path); err == nil && found != path {
-		places = append(places, found)
-	}
+func (f *file) sweep(path, name string) (removed int, err error) {
 	var errs []error
-	for _, place := range places {
+	for _, place := range slices.Compact([]string{path, name}) {
 		dir := filepath.Dir(place)
 		entries, err := os.ReadDir(dir)
 		errs = append(errs, err)

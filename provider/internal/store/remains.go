@@ -52,31 +52,28 @@ func (f *file) withoutRemains(path string) (*file, error) {
 	if !f.marked.Load() {
 		return f, nil
 	}
-	found, err := filepath.EvalSymlinks(path) // a link stays one
-	if err != nil {
+	dir := filepath.Dir(path)
+	if err := roomFor(f.size(), dir); err != nil {
 		return f, err
 	}
-	if err := roomFor(f.size(), filepath.Dir(found)); err != nil {
-		return f, err
-	}
-	clean, err := f.compact(filepath.Dir(found), newPattern(found))
+	clean, err := f.compact(dir, newPattern(path))
 	if err != nil {
 		return f, err
 	}
 	temp := clean.raw.Name()
 	clean.dir, clean.path, clean.fresh, clean.upgraded, clean.swept = f.dir, f.path, f.fresh, f.upgraded, f.swept
-	err = giveTo(clean.raw, found)
+	err = giveTo(clean.raw, path)
 	if err == nil {
 		// It takes the place of a file that is whole: so must it be.
 		_, err = clean.contents()
 	}
 	if err == nil {
-		err = os.Rename(temp, found)
+		err = os.Rename(temp, path)
 	}
 	if err != nil {
 		return f, errors.Join(err, clean.close(), os.Remove(temp))
 	}
-	return clean, errors.Join(syncDir(filepath.Dir(found)), f.close())
+	return clean, errors.Join(syncDir(dir), f.close())
 }
 
 // compact copies what lives in the file into a new one in dir, locked and open.

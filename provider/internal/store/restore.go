@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
 
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/shared/symlink"
 )
 
 // RestoreHold is how long after a restore nothing may be removed on the word of
@@ -50,6 +49,12 @@ func restore(src, dest string, force bool, now time.Time, l ladder) (r *Restored
 		return nil, at(src, err)
 	}
 
+	// Where a link leads to: a rename over the link itself would leave that file as
+	// it is, with a volume that nobody mounted for the new one.
+	name := dest
+	if dest, err = symlink.Target(dest); err != nil {
+		return nil, at(name, err)
+	}
 	r = new(Restored)
 	old, err := os.OpenFile(dest, os.O_RDWR, 0)
 	switch {
@@ -78,11 +83,11 @@ func restore(src, dest string, force bool, now time.Time, l ladder) (r *Restored
 			return err
 		}
 		if r.Replaced == "" {
-			return os.Link(temp, dest)
+			return putNew(temp, dest)
 		}
 		// At any moment there is a whole file at dest: a provider that finds none
 		// would start from nothing.
-		if err := os.Link(dest, r.Replaced); err != nil {
+		if err := keep(old, dest, r.Replaced); err != nil {
 			return fmt.Errorf("keep it under another name: %w", err)
 		}
 		return os.Rename(temp, dest)
@@ -97,25 +102,6 @@ func sameFile(a, b *os.File) bool {
 	x, err1 := a.Stat()
 	y, err2 := b.Stat()
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
-}
-
-// giveTo makes a file that root writes for another user that user's own: the
-// owner of the file at path or, where there is none, of its folder.
-func giveTo(f *os.File, path string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		info, err = os.Stat(filepath.Dir(path))
-	}
-	if err != nil {
-		return err
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return f.Chown(int(st.Uid), int(st.Gid))
-	}
-	return nil
 }
 
 // rewind makes the copy at path a lineage of its own, and verifies it.

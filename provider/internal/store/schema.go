@@ -2,12 +2,12 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"go.etcd.io/bbolt"
+
+	"bigfleet-providers/shared/symlink"
 )
 
 // firstVersion is the schema version of the first release.
@@ -127,6 +127,10 @@ func (f *file) upgrade(l ladder, keep string) error {
 // keepCopy copies the file as a whole, under a name that appears only once the
 // copy is complete. One of an earlier upgrade is replaced: this one is newer.
 func (f *file) keepCopy(path string) error {
+	path, err := symlink.Target(path)
+	if err != nil {
+		return err
+	}
 	return writeFile(path, func(to *os.File) error {
 		return f.guard(func() error {
 			return f.db.View(func(tx *bbolt.Tx) error {
@@ -135,30 +139,4 @@ func (f *file) keepCopy(path string) error {
 			})
 		})
 	}, func(temp string) error { return os.Rename(temp, path) })
-}
-
-// writeFile makes a file of mode 0600: written under another name, synced, then
-// put into place by the last function.
-func writeFile(path string, write func(*os.File) error, place func(temp string) error) (err error) {
-	dir := filepath.Dir(path)
-	temp, err := os.CreateTemp(dir, newPattern(path))
-	if err != nil {
-		return withoutPath(err)
-	}
-	defer func() {
-		if e := os.Remove(temp.Name()); !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
-	}()
-	err = write(temp)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	if err := place(temp.Name()); err != nil {
-		return err
-	}
-	return syncDir(dir)
 }
