@@ -28,7 +28,7 @@ func TestMetricsAreThoseOfTheList(t *testing.T) {
 	reg := recorder{}
 	quiet := slog.New(slog.DiscardHandler)
 	newMetrics(reg)
-	reg.MustRegister(newFleet(&store.Store{}, &lifecycle.Engine{}), telemetry.MetricBuildInfo.GaugeVec())
+	reg.MustRegister(newFleet(&store.Store{}, &lifecycle.Engine{}), telemetry.MetricBuildInfo.GaugeVec(), telemetry.MetricProviderInfo.GaugeVec())
 	telemetry.NewTransport(http.DefaultTransport, "toy", reg, quiet)
 	if _, err := budget.New(budget.Options{Next: http.DefaultTransport, Rate: 1, Burst: 1, Metrics: reg}); err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 
 	collections := collectRarely()
 	defer collections.stop()
-	reg := telemetry.NewRegistry(cfg.vendor.Name, version)
+	reg := telemetry.NewRegistry(cfg.vendor.Name, cfg.Provider, version)
 	m := newMetrics(reg)
 	traces, err := tracing.Open(ctx, tracing.Options{
 		Cloud: cfg.vendor.Name, Provider: cfg.Provider, Zone: scope.Zone, Version: version, Lookup: os.LookupEnv, Log: log,

@@ -48,7 +48,7 @@ func BenchmarkScrape(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			reg := telemetry.NewRegistry("toy", "bench")
+			reg := telemetry.NewRegistry("toy", "p", "bench")
 			newMetrics(reg)
 			reg.MustRegister(newFleet(st, lifecycle.New(lifecycle.Options{})))
 			secret, err := token.NewSecret(make([]byte, token.MinSecretBytes))

@@ -42,7 +42,7 @@ func TestStopWaitsForCallsNotForStreams(t *testing.T) {
 	var serving atomic.Bool // readiness is said by it
 	go func() {
 		served <- serveGRPC(ctx, ln, rpc.New(life, nil, "p"), grpcOptions{
-			stopTimeout: 30 * time.Second, serving: &serving, metrics: newMetrics(telemetry.NewRegistry("toy", "test")), log: slog.New(slog.DiscardHandler),
+			stopTimeout: 30 * time.Second, serving: &serving, metrics: newMetrics(telemetry.NewRegistry("toy", "p", "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	conn, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -105,7 +105,7 @@ func TestTooManyCallsAreRefused(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- serveGRPC(ctx, ln, rpc.New(life, nil, "p"), grpcOptions{
-			stopTimeout: 30 * time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry("toy", "test")), log: slog.New(slog.DiscardHandler),
+			stopTimeout: 30 * time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry("toy", "p", "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	dial := func() pb.CapacityProviderClient {
@@ -158,7 +158,7 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- serveGRPC(ctx, counting{newListener(ln), &accepted}, rpc.New(slowLife{}, nil, "p"), grpcOptions{
-			connections: limit, stopTimeout: time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry("toy", "test")), log: slog.New(slog.DiscardHandler),
+			connections: limit, stopTimeout: time.Second, serving: new(atomic.Bool), metrics: newMetrics(telemetry.NewRegistry("toy", "p", "test")), log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	var silent []net.Conn

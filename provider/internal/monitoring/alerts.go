@@ -6,9 +6,29 @@ func alerts() []alert {
 	return []alert{
 		{
 			name: "BigFleetProviderDown", severity: critical, wait: "10m",
-			expr:    `absent(bigfleet_build_info)`,
-			when:    "no provider of this cloud has been scraped for 10 minutes.",
-			summary: "No BigFleet provider is scraped",
+			// By its name, since a new pod is another instance; by the instance where an
+			// older release has no name yet. absent() alone sees only the last one go.
+			expr: `(
+  group by (job, namespace, provider) (last_over_time(bigfleet_provider_info[1d]))
+  unless
+  group by (job, namespace, provider) (bigfleet_provider_info)
+)
+or
+(
+  group by (job, instance) (last_over_time(bigfleet_build_info[3h]))
+  unless on (job, instance)
+  bigfleet_build_info
+  unless on (job)
+  last_over_time(bigfleet_provider_info[1d])
+)
+or
+(
+  absent(bigfleet_build_info)
+  unless on ()
+  last_over_time(bigfleet_provider_info[1d])
+)`,
+			when:    "a provider that was scraped in the last day has not been for 10 minutes, or none is.",
+			summary: "{{ with $labels.provider }}Provider {{ . }}{{ else }}{{ with $labels.instance }}The provider at {{ . }}{{ else }}No provider{{ end }}{{ end }} is {{ if or $labels.provider $labels.instance }}not {{ end }}scraped",
 		},
 		{
 			name: "BigFleetNoCreateSucceeds", severity: critical, wait: "10m",

@@ -107,7 +107,7 @@ func TestExpressionsNameWhatExists(t *testing.T) {
 	}
 	used := map[string]bool{}
 	for place, expr := range expressions() {
-		labels := []string{"le", "instance"} // of histograms, and of the target
+		labels := []string{"le", "instance", "job", "namespace", ""} // of histograms, and of the target
 		for _, found := range metricName.FindAllStringSubmatch(expr, -1) {
 			m, ok := known[found[1]]
 			if !ok {

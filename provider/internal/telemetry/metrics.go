@@ -5,7 +5,10 @@ package telemetry
 // this list.
 var (
 	MetricBuildInfo = gauge("build_info", "1, labelled with what was built.", "version", "revision", "goversion")
-	MetricPanics    = counter("panics_total", "Faults in the provider that were caught: in a call (`rpc`), in a step or a pass (`lifecycle`), in a host's request (`channel`). The log has the stack.", LabelPlace)
+	// MetricProviderInfo names the process as no target of a scrape does: another pod
+	// has another address.
+	MetricProviderInfo = gauge("provider_info", "1, labelled with the provider's name (`--provider`).", "provider")
+	MetricPanics       = counter("panics_total", "Faults in the provider that were caught: in a call (`rpc`), in a step or a pass (`lifecycle`), in a host's request (`channel`). The log has the stack.", LabelPlace)
 
 	// Calls to the cloud's API.
 	MetricCloudRequests = histogram("cloud_request_duration_seconds", "From sending a request to the cloud's API until the header of its answer. The operation is method and route; the status is the class of the answer's code, the code where an operator has to act on it, or `timeout`, `canceled`, `error`.",
@@ -84,7 +87,7 @@ var (
 // Metrics lists all of them. A test holds the list to what a provider registers.
 func Metrics() []Metric {
 	return []Metric{
-		MetricBuildInfo, MetricPanics,
+		MetricBuildInfo, MetricProviderInfo, MetricPanics,
 		MetricMachines, MetricRunningPrice,
 		MetricOperations, MetricOperationsWaiting, MetricOldestOperation,
 		MetricTransitionsStarted, MetricTransitionDuration, MetricStepDuration, MetricStepFailures,

@@ -17,16 +17,18 @@ type Registry struct {
 }
 
 // NewRegistry returns a registry of this process alone, with the collectors of
-// the Go runtime and of the process, and the build info metric. The default
+// the Go runtime and of the process, and what says who and what it is. The default
 // registry of the client library is not used: anything a dependency registers
 // there stays out of sight.
-func NewRegistry(cloud, version string) *Registry {
+func NewRegistry(cloud, provider, version string) *Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	own := prometheus.WrapRegistererWithPrefix(Prefix(cloud), reg)
 	info := MetricBuildInfo.GaugeVec()
 	info.WithLabelValues(version, revision(), runtime.Version()).Set(1)
-	own.MustRegister(info)
+	who := MetricProviderInfo.GaugeVec()
+	who.WithLabelValues(provider).Set(1)
+	own.MustRegister(info, who)
 	return &Registry{Registerer: own, Gatherer: reg}
 }
 

@@ -134,8 +134,8 @@ func scrape(t *testing.T, reg prometheus.Gatherer) string {
 }
 
 func TestRegistry(t *testing.T) {
-	text := scrape(t, NewRegistry("scaleway", "1.2.3"))
-	for _, want := range []string{"bigfleet_scaleway_build_info{goversion=", `version="1.2.3"} 1`, "go_goroutines ", "process_open_fds "} {
+	text := scrape(t, NewRegistry("scaleway", "scaleway-fr-par", "1.2.3"))
+	for _, want := range []string{"bigfleet_scaleway_build_info{goversion=", `version="1.2.3"} 1`, `bigfleet_scaleway_provider_info{provider="scaleway-fr-par"} 1`, "go_goroutines ", "process_open_fds "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s among the metrics", want)
 		}
