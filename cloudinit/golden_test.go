@@ -39,7 +39,7 @@ func params(t *testing.T, install Install) Params {
 	case InstallAPT:
 		p.APT = APT{
 			URI: "https://packages.example/debian", Suite: "stable", Component: "main",
-			Key: "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEZexample\n=abcd\n-----END PGP PUBLIC KEY BLOCK-----\n",
+			Key: "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEZexample\n=kbx+\n-----END PGP PUBLIC KEY BLOCK-----\n",
 		}
 	case InstallImage:
 	}

@@ -1,14 +1,14 @@
 package cloudinit
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"bigfleet-providers/shared/pemfile"
 )
 
 // Install says how a new machine comes by the agent.
@@ -93,7 +93,6 @@ var (
 	sha256Hex    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	aptWord      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,100}$`)
 	tokenText    = regexp.MustCompile(`^[A-Za-z0-9+/_=-]+$`)
-	armour       = regexp.MustCompile(`(?s)^-----BEGIN PGP PUBLIC KEY BLOCK-----\n.+\n-----END PGP PUBLIC KEY BLOCK-----\n?$`)
 )
 
 // validate reports every fault of p but those of Base and Limit.
@@ -143,8 +142,11 @@ func (a APT) validate() error {
 			errs = append(errs, fmt.Errorf("%s: %q, want one word such as stable or main", w.field, w.value))
 		}
 	}
-	if !armour.MatchString(a.Key) || !printable(strings.ReplaceAll(a.Key, "\n", "")) {
-		errs = append(errs, errors.New("APT.Key: want an ASCII-armoured OpenPGP public key: gpg --armor --export KEY"))
+	if _, err := pemfile.PublicKeys([]byte(a.Key)); err != nil {
+		errs = append(errs, fmt.Errorf("APT.Key: %w", err))
+	}
+	if !printable(strings.ReplaceAll(a.Key, "\n", "")) {
+		errs = append(errs, errors.New("APT.Key: want ASCII only, with plain line breaks"))
 	}
 	return errors.Join(errs...)
 }
@@ -165,23 +167,8 @@ func checkURL(field, raw string, schemes ...string) error {
 // checkCA makes sure that the agent will find certificates and nothing else: a
 // private key that was pasted in by mistake would be on every machine.
 func checkCA(text string) error {
-	rest, n := []byte(text), 0
-	for {
-		var block *pem.Block
-		block, rest = pem.Decode(rest)
-		if block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			return fmt.Errorf("CAPEM: holds a %s, want certificates only", block.Type)
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return fmt.Errorf("CAPEM: certificate %d: %w", n+1, err)
-		}
-		n++
-	}
-	if n == 0 {
-		return errors.New("CAPEM: no certificate in PEM found")
+	if _, err := pemfile.Certificates([]byte(text)); err != nil {
+		return fmt.Errorf("CAPEM: %w", err)
 	}
 	if !printable(strings.NewReplacer("\n", "", "\r", "", "\t", "").Replace(text)) {
 		return errors.New("CAPEM: want ASCII only, also in comments")

@@ -105,7 +105,7 @@ func TestParamsRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Endpoint: ", "CAPEM: holds a PRIVATE KEY", "MachineID: ", "token: ", `architecture "AMD64"`, `File: "../x.deb"`, `SHA256: "AA"`, "base user data: "} {
+	for _, want := range []string{"Endpoint: ", "is a PRIVATE KEY", "MachineID: ", "token: ", `architecture "AMD64"`, `File: "../x.deb"`, `SHA256: "AA"`, "base user data: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)
 		}

@@ -49,7 +49,7 @@ func (c *Config) userDataParams() (cloudinit.Params, error) {
 		if c.Bootstrap.APTURI == "" || len(key) == 0 {
 			errs = append(errs, errors.New("--agent-apt-uri and --agent-apt-key: needed for --agent-install=apt"))
 		}
-		p.APT = cloudinit.APT{URI: c.Bootstrap.APTURI, Suite: c.Bootstrap.APTSuite, Component: c.Bootstrap.APTComponent, Key: string(key)}
+		p.APT = cloudinit.APT{URI: c.Bootstrap.APTURI, Suite: c.Bootstrap.APTSuite, Component: c.Bootstrap.APTComponent, Key: strings.ReplaceAll(string(key), "\r\n", "\n")}
 	default:
 		var words []string
 		for _, i := range cloudinit.Installs() {

@@ -241,7 +241,12 @@ func TestTransportFaultsEndTheStart(t *testing.T) {
 	_, wrongKey := other.pair("other", nil)
 	empty := filepath.Join(ca.dir, "empty.pem")
 	garbage := filepath.Join(ca.dir, "garbage.pem")
-	for path, content := range map[string]string{empty: "", garbage: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
+	good, err := os.ReadFile(ca.pem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(ca.dir, "half.pem")
+	for path, content := range map[string]string{half: " " + string(good) + string(good), empty: "", garbage: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -258,6 +263,7 @@ func TestTransportFaultsEndTheStart(t *testing.T) {
 		"certificate is not there": {[]string{"--tls-cert=/nonexistent", "--tls-key=" + key}, "--tls-cert: open /nonexistent"},
 		"CA bundle is empty":       {[]string{"--tls-cert=" + cert, "--tls-key=" + key, "--tls-ca=" + empty}, "--tls-ca " + empty + ": holds no PEM certificate"},
 		"CA bundle is garbage":     {[]string{"--tls-cert=" + cert, "--tls-key=" + key, "--tls-ca=" + garbage}, "--tls-ca " + garbage},
+		"CA bundle is damaged":     {[]string{"--tls-cert=" + cert, "--tls-key=" + key, "--tls-ca=" + half}, "--tls-ca " + half + ": block 1 (line 1)"},
 		"CA bundle is a key":       {[]string{"--tls-cert=" + cert, "--tls-key=" + key, "--tls-ca=" + key}, "--tls-ca " + key},
 		"identities without mTLS":  {[]string{"--require-shard-identity"}, "--require-shard-identity: needs mTLS"},
 		"identities with TLS only": {[]string{"--require-shard-identity", "--tls-cert=" + cert, "--tls-key=" + key}, "--require-shard-identity: needs mTLS"},

@@ -10,7 +10,6 @@ package node
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -21,6 +20,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"bigfleet-providers/shared/pemfile"
 )
 
 const requestTimeout = 20 * time.Second
@@ -105,13 +106,13 @@ func parse(body []byte, dir string) (*Client, error) {
 	if err := errors.Join(caErr, certErr, keyErr); err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
-		return nil, errors.New("certificate-authority: no certificate in PEM")
-	}
-	pair, err := tls.X509KeyPair(cert, key)
+	roots, err := pemfile.Pool(ca)
 	if err != nil {
-		return nil, fmt.Errorf("client-certificate: %w", err)
+		return nil, fmt.Errorf("certificate-authority: %w", err)
+	}
+	pair, err := pemfile.KeyPair("client-certificate", "client-key", cert, key)
+	if err != nil {
+		return nil, err
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,

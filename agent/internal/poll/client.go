@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"bigfleet-providers/shared/command"
+	"bigfleet-providers/shared/pemfile"
 )
 
 const (
@@ -35,9 +34,9 @@ const (
 // nothing else, speaks TLS 1.3 only, and honours HTTPS_PROXY and NO_PROXY. Many
 // agents of one provider may share it.
 func NewHTTPClient(caPEM string) (*http.Client, error) {
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(caPEM)) {
-		return nil, errors.New("ca_pem: no certificate in it")
+	roots, err := pemfile.Pool([]byte(caPEM))
+	if err != nil {
+		return nil, fmt.Errorf("ca_pem: %w", err)
 	}
 	return &http.Client{
 		Transport: &http.Transport{

@@ -43,7 +43,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"cloudinit"},
-		open: nothing,
+		open: []string{"shared/pemfile"},
 		why:  "rendering is a function of its parameters",
 	},
 	{
@@ -131,7 +131,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"provider/internal/operator/..."},
-		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/identity", "provider/internal/machine", "provider/internal/operator/...", "provider/internal/store"},
+		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/identity", "provider/internal/machine", "provider/internal/operator/...", "provider/internal/store", "shared/pemfile"},
 		shut: []string{"provider/internal/cloud/...", "provider/internal/lifecycle/...", "github.com/scaleway/..."},
 		why:  "an operator sees a provider as any client does, and a state file as the store does",
 	},
@@ -147,7 +147,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"provider/internal/certificates/..."},
-		open: []string{"provider/internal/telemetry"},
+		open: []string{"provider/internal/telemetry", "shared/pemfile"},
 		shut: []string{"google.golang.org/grpc/..."},
 		why:  "certificates are files; who serves with them is not theirs to know",
 	},
@@ -186,7 +186,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"agent/..."},
-		open: []string{"agent/...", "shared/command", "shared/symlink", "shared/token"},
+		open: []string{"agent/...", "shared/command", "shared/pemfile", "shared/symlink", "shared/token"},
 		shut: []string{"google.golang.org/grpc/...", "github.com/scaleway/...", "github.com/hetznercloud/...", "github.com/Azure/..."},
 		why:  "it runs as root on every host: small, and without a way to reach a cloud",
 	},

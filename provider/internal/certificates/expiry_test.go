@@ -83,7 +83,7 @@ func TestBundleGivesNothingElseAway(t *testing.T) {
 	f.write("tls.crt", pair.cert)
 	f.write("tls.key", pair.key)
 	f.write("ca.crt", append(pair.cert, pair.key...))
-	if _, err := Open(f.source()); err == nil || !strings.Contains(err.Error(), "block 2 is a PRIVATE KEY") || strings.Contains(err.Error(), string(pair.key[30:60])) {
+	if _, err := Open(f.source()); err == nil || !strings.Contains(err.Error(), "block 2 (line 9) is a PRIVATE KEY") || strings.Contains(err.Error(), string(pair.key[30:60])) {
 		t.Errorf("a bundle with a key: %v", err)
 	}
 }

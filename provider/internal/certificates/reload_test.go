@@ -59,7 +59,7 @@ func TestBadFilesKeepTheLastGoodSet(t *testing.T) {
 		says  string
 	}{
 		"certificate of another key": {func(f folder) { f.write("tls.crt", good(f.t, "x").cert) }, "private key does not match public key"},
-		"empty certificate":          {func(f folder) { f.write("tls.crt", nil) }, "failed to find any PEM data"},
+		"empty certificate":          {func(f folder) { f.write("tls.crt", nil) }, "holds no PEM certificate"},
 		"certificate is cut":         {func(f folder) { f.write("tls.crt", good(f.t, "x").cert[:300]) }, "--tls-cert"},
 		"no certificate":             {func(f folder) { f.remove("tls.crt") }, "no such file"},
 		"no key":                     {func(f folder) { f.remove("tls.key") }, "no such file"},
@@ -67,8 +67,21 @@ func TestBadFilesKeepTheLastGoodSet(t *testing.T) {
 		"no CA":                      {func(f folder) { f.remove("ca.crt") }, "--tls-ca"},
 		"CA is empty":                {func(f folder) { f.write("ca.crt", nil) }, "holds no PEM certificate"},
 		"CA is garbage":              {func(f folder) { f.write("ca.crt", []byte("no certificate\n")) }, "holds no PEM certificate"},
-		"CA is a key":                {func(f folder) { f.write("ca.crt", good(f.t, "x").key) }, "block 1 is a PRIVATE KEY"},
+		"CA is a key":                {func(f folder) { f.write("ca.crt", good(f.t, "x").key) }, "block 1 (line 1) is a PRIVATE KEY"},
 		"second CA is cut":           {func(f folder) { f.write("ca.crt", append(good(f.t, "x").cert, good(f.t, "y").cert[:200]...)) }, "is the file cut off?"},
+		"first CA lacks a dash":      {func(f folder) { f.write("ca.crt", append(good(f.t, "x").cert[1:], good(f.t, "y").cert...)) }, "block 1 (line 1)"},
+		"first CA is indented":       {func(f folder) { f.write("ca.crt", append([]byte(" "), bundle(good(f.t, "x"), good(f.t, "y"))...)) }, "block 1 (line 1)"},
+		"first CA is no base64": {func(f folder) {
+			f.write("ca.crt", append(bytes.Replace(good(f.t, "x").cert, []byte("\nMII"), []byte("\nM!I"), 1), good(f.t, "y").cert...))
+		}, "line 2: not base64"},
+		"CAs are joined": {func(f folder) {
+			f.write("ca.crt", append(bytes.TrimSpace(good(f.t, "x").cert), good(f.t, "y").cert...))
+		}, "joined without a line break"},
+		"chain is damaged": {func(f folder) {
+			pair := good(f.t, "x")
+			f.write("tls.crt", append(pair.cert, good(f.t, "y").cert[1:]...))
+			f.write("tls.key", pair.key)
+		}, "--tls-cert"},
 		"second CA does not parse": {func(f folder) {
 			f.write("ca.crt", append(good(f.t, "x").cert, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...))
 		}, "block 2"},

@@ -20,6 +20,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"bigfleet-providers/shared/pemfile"
 )
 
 // maxFileBytes bounds a file; the largest public CA bundles have a quarter of it.
@@ -121,9 +123,8 @@ func (s Source) parse(c contents) (*Material, error) {
 		return nil, c.err
 	}
 	m := &Material{digest: c.digest()}
-	pair, err := tls.X509KeyPair(c.cert, c.key)
+	pair, err := pemfile.KeyPair(s.Cert.String(), s.Key.String(), c.cert, c.key)
 	if err != nil {
-		err = fmt.Errorf("%s and %s: %w", s.Cert, s.Key, err)
 		if s.CA.Path == s.Cert.Path {
 			return nil, err // the bundle's faults would be the same ones
 		}
@@ -149,39 +150,22 @@ func (s Source) parse(c contents) (*Material, error) {
 	return m, nil
 }
 
-// parseBundle is stricter than x509.CertPool, which skips what it cannot read: a
-// bundle that lacks a CA in silence refuses clients that nobody meant to refuse.
-// mixed says that blocks of other types are skipped.
+// parseBundle reads a bundle's certificates. mixed says that it is a pair's file
+// and may hold more.
 func parseBundle(f File, content []byte, mixed bool) (*Bundle, error) {
-	b := &Bundle{Pool: x509.NewCertPool()}
-	var text strings.Builder
-	for n := 1; ; n++ {
-		var block *pem.Block
-		block, content = pem.Decode(content)
-		if block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			if mixed {
-				continue
-			}
-			return nil, fmt.Errorf("%s: block %d is a %s; a bundle holds certificates and nothing else", f, n, block.Type)
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%s: block %d: %w", f, n, err)
-		}
-		b.Certs = append(b.Certs, cert)
-		b.Pool.AddCert(cert)
-		if err := pem.Encode(&text, &pem.Block{Type: block.Type, Bytes: block.Bytes}); err != nil {
-			return nil, fmt.Errorf("%s: block %d: %w", f, n, err)
-		}
+	read := pemfile.Certificates
+	if mixed {
+		read = pemfile.CertificatesOfPair
 	}
-	switch {
-	case bytes.Contains(content, []byte("-----BEGIN")):
-		return nil, fmt.Errorf("%s: what follows certificate %d cannot be read; is the file cut off?", f, len(b.Certs))
-	case len(b.Certs) == 0:
-		return nil, fmt.Errorf("%s: holds no PEM certificate", f)
+	certs, err := read(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f, err)
+	}
+	b := &Bundle{Pool: x509.NewCertPool(), Certs: certs}
+	var text strings.Builder
+	for _, cert := range certs {
+		b.Pool.AddCert(cert)
+		text.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
 	}
 	b.PEM = text.String()
 	return b, nil

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/shared/pemfile"
 )
 
 // maxAnswer bounds what is received at once. A List of 100,000 machines has
@@ -141,16 +143,46 @@ func (c *connection) credentials() (credentials.TransportCredentials, error) {
 	cfg.RootCAs, err = readPool("--tls-ca", c.ca)
 	errs = append(errs, err)
 	if c.cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--tls-cert and --tls-key: %w", err))
-		}
+		pair, err := c.pair()
+		errs = append(errs, err)
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return credentials.NewTLS(cfg), nil
+}
+
+// pair reads the certificate to present.
+func (c *connection) pair() (tls.Certificate, error) {
+	cert, certErr := os.ReadFile(c.cert)
+	if certErr != nil {
+		certErr = fmt.Errorf("--tls-cert: %w", certErr)
+	}
+	key, keyErr := os.ReadFile(c.key)
+	if keyErr != nil {
+		keyErr = fmt.Errorf("--tls-key: %w", keyErr)
+	}
+	if err := errors.Join(certErr, keyErr); err != nil {
+		return tls.Certificate{}, err
+	}
+	return pemfile.KeyPair("--tls-cert "+c.cert, "--tls-key "+c.key, cert, key)
+}
+
+// readPool reads the CAs of a file; nil, the system's, without one.
+func readPool(flag, path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	pool, err := pemfile.Pool(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
+	}
+	return pool, nil
 }
 
 // client is a provider as a client sees it.

@@ -46,6 +46,14 @@ func TestConnections(t *testing.T) {
 	if err := os.WriteFile(noPEM, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	good, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(t.TempDir(), "half.pem")
+	if err := os.WriteFile(half, append([]byte(" "+string(good)), good...), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	name := "--tls-server-name=provider.example"
 	for what, tt := range map[string]struct {
 		args []string
@@ -65,6 +73,8 @@ func TestConnections(t *testing.T) {
 		"no certificate":        {[]string{"--addr=" + mutual, "--tls-ca=" + cert, name}, "wants a client certificate"},
 		"a strange certificate": {[]string{"--addr=" + mutual, "--tls-ca=" + cert, name, "--tls-cert=" + otherCert, "--tls-key=" + otherKey}, "does not accept the client certificate"},
 		"a CA without PEM":      {[]string{"--addr=" + secure, "--tls-ca=" + noPEM}, "holds no PEM certificate"},
+		"half a bundle of CAs":  {[]string{"--addr=" + secure, name, "--tls-ca=" + half}, "--tls-ca " + half + ": block 1 (line 1)"},
+		"half a chain":          {[]string{"--addr=" + secure, name, "--tls-ca=" + cert, "--tls-cert=" + half, "--tls-key=" + key}, "--tls-cert " + half + ": block 1 (line 1)"},
 		"a missing file":        {[]string{"--addr=" + secure, "--tls-ca=" + noPEM + "x"}, "no such file"},
 		"a pair that is none":   {[]string{"--addr=" + secure, "--tls-cert=" + cert, "--tls-key=" + otherKey}, "private key does not match"},
 	} {

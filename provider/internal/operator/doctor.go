@@ -1,12 +1,9 @@
 package operator
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -98,10 +95,8 @@ func (x *examiner) run(c *cobra.Command) error {
 	t.ChannelRoots, err = readPool("--channel-ca", x.channelCA)
 	errs = append(errs, err)
 	if conn.cert != "" {
-		pair, err := tls.LoadX509KeyPair(conn.cert, conn.key)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--tls-cert and --tls-key: %w", err))
-		}
+		pair, err := conn.pair()
+		errs = append(errs, err)
 		t.Certificate = &pair
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -121,22 +116,6 @@ func (x *examiner) run(c *cobra.Command) error {
 		}
 		return r.err
 	})
-}
-
-// readPool reads the CAs of a file; nil, the system's, without one.
-func readPool(flag, path string) (*x509.CertPool, error) {
-	if path == "" {
-		return nil, nil
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(content) {
-		return nil, fmt.Errorf("%s %s: holds no PEM certificate", flag, path)
-	}
-	return pool, nil
 }
 
 // diagnosis prints findings as they come.
