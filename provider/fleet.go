@@ -26,7 +26,7 @@ type fleet struct {
 	store  *store.Store
 	engine *lifecycle.Engine
 
-	machines, price, operations, waiting, oldest, bytes *prometheus.Desc
+	machines, price, operations, waiting, oldest, bytes, owner *prometheus.Desc
 }
 
 func newFleet(st *store.Store, e *lifecycle.Engine) *fleet {
@@ -38,12 +38,13 @@ func newFleet(st *store.Store, e *lifecycle.Engine) *fleet {
 		waiting:    telemetry.MetricOperationsWaiting.Desc(),
 		oldest:     telemetry.MetricOldestOperation.Desc(),
 		bytes:      telemetry.MetricStoreBytes.Desc(),
+		owner:      telemetry.MetricOwner.Desc(),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (f *fleet) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.machines, f.price, f.operations, f.waiting, f.oldest, f.bytes} {
+	for _, d := range []*prometheus.Desc{f.machines, f.price, f.operations, f.waiting, f.oldest, f.bytes, f.owner} {
 		out <- d
 	}
 }
@@ -72,6 +73,11 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 		gauge(f.oldest, age, k.String())
 	}
 	gauge(f.bytes, float64(f.store.Stats().FileBytes))
+	owner := 0.0
+	if f.engine.Owner() {
+		owner = 1
+	}
+	gauge(f.owner, owner)
 }
 
 // sums are the counts as metrics show them: the machines by all of the group, the

@@ -96,6 +96,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	}
 	engine := newEngine(cfg, st, back, boot, m, traces, log)
 	reg.MustRegister(newFleet(st, engine))
+	establish(ctx, engine, log)
 	slots := &slotSource{cfg: cfg, catalog: back.Catalog, fitter: back.Fitter, adopter: back.Adopter, reach: back.Reach, engine: engine, metrics: m, log: log}
 	if err := slots.seed(ctx, true); err != nil {
 		return err
@@ -151,6 +152,7 @@ func (p *process) parts(ctx context.Context) []part {
 		part{"prices", func(ctx context.Context) error { return p.slots.refresh(ctx, p.cfg.PriceRefresh) }},
 		part{"readiness", p.announce},
 		part{"store", p.watchStore},
+		part{"owner", p.watchOwner},
 	)
 	if p.ports.metrics != nil {
 		ready := func() []string { return p.unready(ctx) }
@@ -180,7 +182,7 @@ func (p *process) serveGRPC(ctx context.Context) error {
 	}
 	o := grpcOptions{
 		reflection: p.cfg.Reflection, requireIdentity: p.cfg.RequireShardIdentity,
-		stopTimeout: p.cfg.ShutdownTimeout, serving: &p.serving, metrics: p.metrics, log: p.log, more: p.traces.ServerOptions(rpc.Mutations()...),
+		stopTimeout: p.cfg.ShutdownTimeout, serving: &p.serving, lost: p.engine.Lost(), metrics: p.metrics, log: p.log, more: p.traces.ServerOptions(rpc.Mutations()...),
 	}
 	if p.grpcCerts != nil {
 		o.tls = grpcTLS(p.grpcCerts)

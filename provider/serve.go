@@ -56,7 +56,8 @@ type grpcOptions struct {
 	reflection      bool
 	requireIdentity bool
 	stopTimeout     time.Duration
-	serving         *atomic.Bool // told whether calls are taken
+	serving         *atomic.Bool    // told whether calls are taken
+	lost            <-chan struct{} // closed when calls are refused for good; nil for never
 	metrics         *metrics
 	log             *slog.Logger
 	more            []grpc.ServerOption
@@ -108,10 +109,17 @@ func serveGRPC(ctx context.Context, ln net.Listener, svc *rpc.Server, o grpcOpti
 	go func() { served <- srv.Serve(netutil.LimitListener(ln, cmp.Or(o.connections, maxConnections))) }()
 	o.serving.Store(true)
 	defer o.serving.Store(false)
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
+	for lost := o.lost; ctx.Err() == nil; {
+		select {
+		case err := <-served:
+			return err
+		case <-lost:
+			lost = nil
+			for _, service := range []string{"", pb.CapacityProvider_ServiceDesc.ServiceName} {
+				probe.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
+			}
+		case <-ctx.Done():
+		}
 	}
 	o.serving.Store(false)
 	probe.Shutdown()

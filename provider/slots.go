@@ -109,7 +109,7 @@ func (s *slotSource) adopt(ctx context.Context, slots []offering.Slot) (kept []o
 		return slots, nil
 	}
 	for _, slot := range slots {
-		if slot.Server == "" {
+		if slot.Server == "" || !s.engine.MayTag() {
 			kept = append(kept, slot)
 			continue
 		}

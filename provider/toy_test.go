@@ -114,6 +114,18 @@ func (y *toy) SetCluster(_ context.Context, ref, cluster string) error {
 	return y.change(ref, func(i *cloud.Instance) { i.Cluster = cluster })
 }
 
+func (y *toy) SetEpoch(cloud.OwnerEpoch) {}
+
+func (y *toy) MarkEpoch(context.Context, string) error { return nil }
+
+func (y *toy) Oldest(ctx context.Context) (cloud.Instance, bool, error) {
+	all, err := y.List(ctx)
+	if err != nil || len(all) == 0 {
+		return cloud.Instance{}, false, err
+	}
+	return all[0], true, nil
+}
+
 func (y *toy) Get(_ context.Context, ref string) (found cloud.Instance, err error) {
 	err = y.change(ref, func(i *cloud.Instance) { found = *i })
 	return found, err

@@ -17,6 +17,7 @@ import (
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/store"
 )
 
 // wantReason wants exactly one line of level ERROR, with all the texts in it.
@@ -166,11 +167,30 @@ func TestOlderStateFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := f.servers()
+	p = f.run()
+	// As it is, nothing tells it from one beside the provider that knows more.
+	if _, err := f.call(create, f.ids()[0]); status.Code(err) != codes.Unavailable || !p.said("capacityctl state restore") {
+		t.Errorf("a call on a plain copy: %v, want UNAVAILABLE, and what to do on the log", err)
+	}
+	f.stopLast()
+	f.restore(old)
 	f.run()
 	eventually(t, 20*time.Second, func() error { return f.compare(f.list()) })
 	f.adopted(6)
 	if f.servers() != before {
 		t.Errorf("%d servers, %d before", f.servers(), before)
+	}
+}
+
+// restore puts a copy of the state back as capacityctl state restore does.
+func (w *world) restore(copied []byte) {
+	w.t.Helper()
+	from := filepath.Join(w.dir, "copy.db")
+	if err := os.WriteFile(from, copied, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := store.Restore(from, w.state(), true, time.Now()); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -192,9 +212,7 @@ func TestOlderStateFileOfAnEarlierLife(t *testing.T) {
 	f.run()
 	f.to(ids[0], remove, create, configure)
 	f.stopLast()
-	if err := os.WriteFile(f.state(), old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	f.restore(old)
 	f.run()
 	f.await(ids[0], configured)
 	l := f.list()

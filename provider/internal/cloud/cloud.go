@@ -78,6 +78,8 @@ type Instance struct {
 	// Unfinished says that it never had the system that its Create is to install,
 	// so that no machine can be made of it as it is.
 	Unfinished bool
+	// Epoch is that of the process that made the instance, or wrote its tags last.
+	Epoch OwnerEpoch
 	// Spare says that it is no machine's: Discard has put it back, and the next
 	// Create of its type takes it. It has no MachineID then.
 	Spare bool
@@ -133,6 +135,15 @@ type Cloud interface {
 	Scrub(ctx context.Context, ref string) error
 	// SetCluster records the binding on the instance; "" clears it.
 	SetCluster(ctx context.Context, ref, cluster string) error
+	// SetEpoch has every instance that is made, or whose tags are written, from now
+	// on carry the epoch. From then on a call or a step that would change an
+	// instance with a greater one changes nothing; its error is a *NotOwnerError.
+	SetEpoch(epoch OwnerEpoch)
+	// MarkEpoch writes SetEpoch's epoch on the instance.
+	MarkEpoch(ctx context.Context, ref string) error
+	// Oldest reads, with one call of the API, the instance that was made before all
+	// others that List would return; ok is false when there is none.
+	Oldest(ctx context.Context) (in Instance, ok bool, err error)
 	// Get reads one instance; ErrNotFound when the cloud says that it is gone.
 	Get(ctx context.Context, ref string) (Instance, error)
 	// List reads every instance that carries this provider's tags, in every

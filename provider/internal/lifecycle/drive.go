@@ -241,6 +241,9 @@ func (e *Engine) runStep(ctx context.Context, t *task, s step) error {
 
 // attempt runs a step once, holding a cloud token unless the step is slow.
 func (e *Engine) attempt(ctx context.Context, t *task, s step) error {
+	if err := e.awaitOwnership(ctx); err != nil {
+		return err
+	}
 	if !s.slow {
 		leave, err := e.gates.enter(ctx)
 		if err != nil {
@@ -251,7 +254,9 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) error {
 			e.yield(ctx)
 		}
 	}
-	return e.guarded(t.rec.ID, s.name, func() error { return s.run(ctx, t) })
+	err := e.guarded(t.rec.ID, s.name, func() error { return s.run(ctx, t) })
+	e.noticeOwner(ctx, err)
+	return err
 }
 
 // guarded makes a panic in a step an error: it must not take the other machines

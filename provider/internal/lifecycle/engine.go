@@ -30,6 +30,10 @@ type Store interface {
 	Record(id string) (machine.Record, bool)
 	// SetInventoried makes durable that the first reconcile has succeeded.
 	SetInventoried(ctx context.Context) error
+	// Ownership returns the owner epoch on record, zero for a state that is new or
+	// was restored; SetOwnership makes one durable.
+	Ownership() machine.Ownership
+	SetOwnership(ctx context.Context, o machine.Ownership) error
 	// Records walks a snapshot of all records until yield returns false.
 	Records(yield func(machine.Record) bool)
 	// Generation is the lowest generation that may fill a slot which has no
@@ -143,11 +147,13 @@ type Engine struct {
 	gates gates
 
 	calls callers
+	owner *owner
 
 	mu       sync.Mutex
-	running  context.Context // nil until Run, and again once it stops
-	resumed  bool            // every operation of the store has its driver
-	work     sync.WaitGroup  // every driver and teardown
+	running  context.Context         // nil until Run, and again once it stops
+	stop     context.CancelCauseFunc // ends running; nil until Run
+	resumed  bool                    // every operation of the store has its driver
+	work     sync.WaitGroup          // every driver and teardown
 	lanes    map[machine.Kind]*lane
 	flights  map[string]*flight // what is in the lanes, by operation
 	errands  map[string]bool    // other work under way, by name
@@ -183,6 +189,7 @@ func New(o Options) *Engine {
 		flights:    map[string]*flight{},
 		errands:    map[string]bool{},
 		blobs:      map[string]*blobWait{},
+		owner:      newOwner(),
 		awaiting:   o.Awaiting,
 		began:      make(chan struct{}),
 		stock:      newStock(o.Pace),
@@ -284,6 +291,9 @@ func (e *Engine) timeout(q machine.Request) time.Duration {
 
 // admits refuses calls that nobody would drive.
 func (e *Engine) admits() error {
+	if err := e.lostTo(); err != nil {
+		return &machine.Error{Code: machine.Unavailable, Text: err.Error()}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -300,9 +310,14 @@ func (e *Engine) admits() error {
 // ctx ends; then it waits for all drivers, which leave their operations
 // resumable. interval is the pause between two reconcile passes.
 func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	e.mu.Lock()
-	e.running = ctx
+	e.running, e.stop = running, stop
 	e.mu.Unlock()
+	if err := e.lostTo(); err != nil {
+		stop(err) // before there was anything to end
+	}
 	var resumed []machine.Record
 	e.o.Store.Records(func(rec machine.Record) bool {
 		if rec.Op != nil {
@@ -325,7 +340,7 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 	e.beganIfReady()
 	e.mu.Unlock()
 
-	e.work.Go(func() { e.endOverdue(ctx) })
+	e.work.Go(func() { e.endOverdue(running) })
 	e.reconcileLoop(ctx, interval)
 
 	e.mu.Lock()

@@ -1,8 +1,11 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
@@ -74,6 +77,11 @@ func (e *Engine) reconcileLoop(ctx context.Context, interval time.Duration) {
 	for failures := 0; ctx.Err() == nil; {
 		pause := interval
 		if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
+			if lost, ok := errors.AsType[*errLost](err); ok {
+				e.o.Log.Error(lost.Error())
+				sleep(ctx, interval)
+				continue
+			}
 			e.o.Log.Error("the cloud's inventory could not be read; nothing is concluded from this pass", telemetry.KeyError, err.Error())
 			if e.isAwaiting() {
 				e.mu.Lock()
@@ -109,6 +117,10 @@ func (e *Engine) Reconcile(ctx context.Context) error {
 func (e *Engine) compare(ctx context.Context) (PassReport, error) {
 	p, err := e.inventory(ctx)
 	if err != nil {
+		return PassReport{}, err
+	}
+	slices.SortFunc(p.instances, func(a, b cloud.Instance) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Ref, b.Ref)) })
+	if err := e.judgeOwner(ctx, p.instances); err != nil {
 		return PassReport{}, err
 	}
 	if err := e.claim(ctx, p); err != nil {

@@ -16,6 +16,12 @@ import (
 // recorded. The adapters are tested against the fake cloud; here only what the
 // lifecycle makes of a cloud's answers matters.
 type scriptedCloud struct {
+	*scriptedServers
+	epoch cloud.OwnerEpoch // of the process that has this end
+}
+
+// scriptedServers is what processes share.
+type scriptedServers struct {
 	mu        sync.Mutex
 	instances map[string]cloud.Instance // by ref
 	calls     []string                  // "step machine", in order
@@ -34,11 +40,54 @@ type scriptedCloud struct {
 }
 
 func newScriptedCloud() *scriptedCloud {
-	return &scriptedCloud{
+	return &scriptedCloud{scriptedServers: &scriptedServers{
 		instances: map[string]cloud.Instance{}, fail: map[string][]error{},
 		hidden: map[string]time.Time{}, unread: map[string]func(context.Context) error{},
 		strays: map[string]cloud.Stray{}, busy: map[string]bool{},
+	}}
+}
+
+// another is the end of another process.
+func (c *scriptedCloud) another() *scriptedCloud {
+	return &scriptedCloud{scriptedServers: c.scriptedServers}
+}
+
+func (c *scriptedCloud) SetEpoch(e cloud.OwnerEpoch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch = e
+}
+
+// mine is called with c.mu held.
+func (c *scriptedCloud) mine(ref string) error {
+	if in := c.instances[ref]; in.Epoch.After(c.epoch) {
+		return &cloud.NotOwnerError{Ref: ref, Epoch: in.Epoch}
 	}
+	return nil
+}
+
+func (c *scriptedCloud) MarkEpoch(_ context.Context, ref string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in, ok := c.instances[ref]
+	if !ok {
+		return cloud.ErrNotFound
+	}
+	if err := c.mine(ref); err != nil {
+		return err
+	}
+	in.Epoch = c.epoch
+	c.instances[ref] = in
+	return nil
+}
+
+func (c *scriptedCloud) Oldest(context.Context) (cloud.Instance, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listErr != nil || len(c.instances) == 0 {
+		return cloud.Instance{}, false, c.listErr
+	}
+	return slices.MinFunc(slices.Collect(maps.Values(c.instances)), func(a, b cloud.Instance) int { return a.Created.Compare(b.Created) }), true, nil
 }
 
 func (c *scriptedCloud) did(step string, t *cloud.Task) error {
@@ -74,7 +123,7 @@ func (c *scriptedCloud) Create() []cloud.Step {
 			}
 			c.next++
 			t.Ref = fmt.Sprint("z/", c.next)
-			c.instances[t.Ref] = cloud.Instance{Ref: t.Ref, MachineID: t.Spec.MachineID, OperationID: t.Spec.OperationID, Type: t.Spec.Type, Zone: t.Spec.Zone, Power: cloud.PowerStopped, Created: time.Now()}
+			c.instances[t.Ref] = cloud.Instance{Ref: t.Ref, MachineID: t.Spec.MachineID, OperationID: t.Spec.OperationID, Type: t.Spec.Type, Zone: t.Spec.Zone, Power: cloud.PowerStopped, Created: time.Now(), Epoch: c.epoch}
 			return nil
 		}},
 		{Name: "boot", Run: func(_ context.Context, t *cloud.Task) error {
@@ -112,6 +161,9 @@ func (c *scriptedCloud) remove(name string) []cloud.Step {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if err := c.mine(t.Ref); err != nil {
+			return err
+		}
 		delete(c.instances, t.Ref)
 		return nil
 	}}}
@@ -130,8 +182,11 @@ func (c *scriptedCloud) SetCluster(_ context.Context, ref, cluster string) error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.mine(ref); err != nil {
+		return err
+	}
 	in := c.instances[ref]
-	in.Cluster = cluster
+	in.Cluster, in.Epoch = cluster, c.epoch
 	c.instances[ref] = in
 	return nil
 }

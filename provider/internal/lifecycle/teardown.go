@@ -91,12 +91,17 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 }
 
 func (e *Engine) discardStep(ctx context.Context, s cloud.Step, t *cloud.Task) error {
+	if err := e.awaitOwnership(ctx); err != nil {
+		return err
+	}
 	leave, err := e.gates.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return e.guarded(t.Spec.MachineID, s.Name, func() error { return s.Run(ctx, t) })
+	err = e.guarded(t.Spec.MachineID, s.Name, func() error { return s.Run(ctx, t) })
+	e.noticeOwner(ctx, err)
+	return err
 }
 
 func indexOf(plan []cloud.Step, name string) int {

@@ -55,6 +55,12 @@ and
 			summary: "The cloud's inventory cannot be read",
 		},
 		{
+			name: "BigFleetNotOwner", severity: critical, wait: "10m",
+			expr:    `bigfleet_owner == 0`,
+			when:    "for 10 minutes a provider has ordered, removed and tagged nothing, since another process owns its servers or the cloud cannot be read.",
+			summary: "The provider does not own its servers",
+		},
+		{
 			name: "BigFleetAPIDenied", severity: critical, wait: "5m",
 			expr:    `sum without (method, route) (increase(bigfleet_cloud_request_duration_seconds_count{status=~"401|403"}[10m])) > 0`,
 			when:    "the cloud has refused the credentials, or what they may do, for 5 minutes.",

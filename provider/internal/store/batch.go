@@ -41,6 +41,8 @@ type batch struct {
 	listed        bool // the head or the number of machines changed
 	// inventoried says that the state is to become so.
 	inventoried bool
+	// ownership is to replace the state's, nil for no change of it.
+	ownership *machine.Ownership
 }
 
 func (s *Store) newBatch() *batch {
@@ -75,6 +77,9 @@ func (s *Store) stage(b *batch, r *request) {
 	}
 	b.requests = append(b.requests, r)
 	b.inventoried = b.inventoried || r.inventoried
+	if r.ownership != nil {
+		b.ownership = r.ownership
+	}
 	if s.Err() != nil {
 		return // the commit will say so
 	}

@@ -29,10 +29,12 @@ type request struct {
 	mutate func([]machine.Record) ([]Next, error)
 	// inventoried is SetInventoried's wish, beside any change.
 	inventoried bool
-	state       atomic.Int32
-	done        chan struct{} // closed when recs and err are final
-	recs        []machine.Record
-	err         error
+	// ownership is SetOwnership's, nil for no change of it.
+	ownership *machine.Ownership
+	state     atomic.Int32
+	done      chan struct{} // closed when recs and err are final
+	recs      []machine.Record
+	err       error
 }
 
 // The states of a request.
@@ -195,7 +197,7 @@ func (s *Store) write(b *batch) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	if len(b.changes) == 0 && !b.inventoried {
+	if len(b.changes) == 0 && !b.inventoried && b.ownership == nil {
 		return nil
 	}
 	b.evicted = s.marks.evictions(b.changes)
@@ -243,6 +245,9 @@ func (s *Store) publish(b *batch) {
 	s.unknown.Store(uint64(s.marks.len()))
 	if b.inventoried {
 		s.inventoried.Store(true)
+	}
+	if b.ownership != nil {
+		s.ownership.Store(b.ownership)
 	}
 	if len(b.forgotten) > 0 {
 		s.log.Warn("too many slots had failed machines: the generation of the longest unchanged is forgotten, and an id that failed there may be used again",

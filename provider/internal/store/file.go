@@ -28,6 +28,7 @@ import (
 //	├── generations  how many there are, 8 bytes; missing without their bucket
 //	├── owner        Owner; missing in files of the first releases
 //	├── restored     when a copy became this file, Unix nanoseconds, 8 bytes; missing if never
+//	├── ownership    Ownership; missing until a start has taken an owner epoch
 //	├── inventoried  empty; missing until every server that the cloud had is known
 //	└── sealed       empty; missing until a sealed blob was written, see remains.go
 //	machines
@@ -48,6 +49,7 @@ const (
 	generationsKey = "generations"
 	ownerKey       = "owner"
 	restoredKey    = "restored"
+	ownershipKey   = "ownership"
 	inventoriedKey = "inventoried"
 	sealedKey      = "sealed"
 )

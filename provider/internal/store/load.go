@@ -78,6 +78,9 @@ func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
 		}
 		s.inventoried.Store(true)
 	}
+	if err := readOwnership(tx, s); err != nil {
+		return nil, err
+	}
 	v, err = metaValue(tx, headKey)
 	if err != nil {
 		return nil, err

@@ -138,6 +138,11 @@ func rewind(tx *bbolt.Tx, now time.Time) (int, error) {
 	if err := meta.Put([]byte(restoredKey), sign(metaBucket, restoredKey, when)); err != nil {
 		return 0, err
 	}
+	// The copy is to own what it finds, whatever the state that it was copied from
+	// did since.
+	if err := meta.Delete([]byte(ownershipKey)); err != nil {
+		return 0, err
+	}
 	owner, err := readOwner(tx)
 	if err != nil {
 		return 0, err

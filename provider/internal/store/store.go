@@ -99,6 +99,7 @@ type Store struct {
 	broken    chan struct{} // closed when the file must not be written any more
 	brokenErr error         // set before broken is closed
 
+	ownership                   atomic.Pointer[machine.Ownership] // nil for none
 	inventoried                 atomic.Bool
 	batches, decisions, unknown atomic.Uint64
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -282,6 +283,51 @@ func TestInventoriedSurvivesARestart(t *testing.T) {
 	}
 	if s := start(t, ""); s.Inventoried() || s.SetInventoried(t.Context()) != nil || !s.Inventoried() {
 		t.Error("a store in memory does not remember it")
+	}
+}
+
+// TestOwnership is kept over restarts and with plain copies, and dropped by a
+// restore, which makes a state that owns what it finds.
+func TestOwnership(t *testing.T) {
+	dir := t.TempDir()
+	path, backup := filepath.Join(dir, "state"), filepath.Join(dir, "backup")
+	want := machine.Ownership{Number: 7, Holder: "abc", LostTo: "9-x"}
+	s := start(t, path)
+	if got := s.Ownership(); got != (machine.Ownership{}) {
+		t.Errorf("of a new state: %+v", got)
+	}
+	for _, o := range []machine.Ownership{{Number: 6, Holder: "z"}, want} {
+		if err := s.SetOwnership(t.Context(), o); err != nil || s.Ownership() != o {
+			t.Errorf("SetOwnership(%+v): %v, and then %+v", o, err, s.Ownership())
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(backup, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, backup} {
+		s := start(t, p)
+		if got := s.Ownership(); got != want {
+			t.Errorf("%s: %+v, want %+v", p, got, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Restore(backup, path, true, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := start(t, path).Ownership(); got != (machine.Ownership{}) {
+		t.Errorf("of a restored state: %+v", got)
+	}
+	if s := start(t, ""); s.SetOwnership(t.Context(), want) != nil || s.Ownership() != want {
+		t.Errorf("of a store in memory: %+v", s.Ownership())
 	}
 }
 

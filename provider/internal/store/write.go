@@ -99,6 +99,11 @@ func put(tx *bbolt.Tx, b *batch) error {
 			return err
 		}
 	}
+	if b.ownership != nil {
+		if err := putOwnership(meta, *b.ownership); err != nil {
+			return err
+		}
+	}
 	if !b.listed {
 		return nil
 	}

@@ -53,6 +53,7 @@ var (
 	MetricReconciles       = counter("reconciles_total", "Reconcile passes: `complete` or `failed`.", LabelResult)
 	MetricInventoryUp      = gauge("inventory_up", "1 when the last pass read the cloud's whole inventory, else 0.")
 	MetricLastReconcile    = gauge("last_reconcile_timestamp_seconds", "When the last complete pass ended.")
+	MetricOwner            = gauge("owner", "1 while this process may change what carries its owner tag; 0 until it has read the cloud, and once another process has taken over.")
 	MetricInstances        = gauge("cloud_instances", "Servers with our tag, in its inventory.")
 	MetricReported         = gauge("cloud_instances_reported", "Servers that it could only report: `stopped` (IDLE but off), `locked`, `unknown_state`, `no_machine`, `unreadable`, `spare` (a dedicated server that no machine uses).", LabelReason)
 	MetricOrphans          = gauge("orphans", "What carries our tag and no machine claims, young or old: `server`, `volume`, `address`.", LabelKind)
@@ -96,7 +97,7 @@ func Metrics() []Metric {
 		MetricCertificateExpiry, MetricCertificateReloads,
 		MetricCloudRequests, MetricCloudInFlight,
 		MetricBudgetRate, MetricBudgetFull, MetricBudgetTokens, MetricBudgetWait, MetricThrottled,
-		MetricReconciles, MetricInventoryUp, MetricLastReconcile, MetricInstances, MetricReported, MetricOrphans, MetricOrphansGone,
+		MetricReconciles, MetricInventoryUp, MetricOwner, MetricLastReconcile, MetricInstances, MetricReported, MetricOrphans, MetricOrphansGone,
 		MetricPriceRefreshes, MetricLastPriceRefresh,
 		MetricStoreCommit, MetricStoreBatch, MetricStoreBytes,
 		MetricAgents, MetricAgentsHeard,

@@ -1218,6 +1218,68 @@ func (x *Owner) GetProject() []byte {
 	return nil
 }
 
+// Ownership is the last owner epoch that a start has taken.
+type Ownership struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Holder string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	// The greater epoch that was met at the cloud; empty while there was none.
+	LostTo        string `protobuf:"bytes,3,opt,name=lost_to,json=lostTo,proto3" json:"lost_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ownership) Reset() {
+	*x = Ownership{}
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ownership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ownership) ProtoMessage() {}
+
+func (x *Ownership) ProtoReflect() protoreflect.Message {
+	mi := &file_bigfleet_state_v1_record_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
+func (*Ownership) Descriptor() ([]byte, []int) {
+	return file_bigfleet_state_v1_record_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Ownership) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Ownership) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *Ownership) GetLostTo() string {
+	if x != nil {
+		return x.LostTo
+	}
+	return ""
+}
+
 var File_bigfleet_state_v1_record_proto protoreflect.FileDescriptor
 
 const file_bigfleet_state_v1_record_proto_rawDesc = "" +
@@ -1327,7 +1389,11 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\bprovider\x18\x01 \x01(\fR\bprovider\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\fR\x04zone\x12\x1c\n" +
 	"\tsubstrate\x18\x03 \x01(\fR\tsubstrate\x12\x18\n" +
-	"\aproject\x18\x04 \x01(\fR\aproject*\xc0\x01\n" +
+	"\aproject\x18\x04 \x01(\fR\aproject\"T\n" +
+	"\tOwnership\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x17\n" +
+	"\alost_to\x18\x03 \x01(\tR\x06lostTo*\xc0\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11STATE_SPECULATIVE\x10\x01\x12\x12\n" +
@@ -1366,7 +1432,7 @@ func file_bigfleet_state_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_bigfleet_state_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_bigfleet_state_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_bigfleet_state_v1_record_proto_goTypes = []any{
 	(State)(0),           // 0: bigfleet.state.v1.State
 	(Kind)(0),            // 1: bigfleet.state.v1.Kind
@@ -1384,30 +1450,31 @@ var file_bigfleet_state_v1_record_proto_goTypes = []any{
 	(*Head)(nil),         // 13: bigfleet.state.v1.Head
 	(*Generation)(nil),   // 14: bigfleet.state.v1.Generation
 	(*Owner)(nil),        // 15: bigfleet.state.v1.Owner
-	nil,                  // 16: bigfleet.state.v1.Record.MetadataEntry
-	nil,                  // 17: bigfleet.state.v1.Offer.ResourcesEntry
-	nil,                  // 18: bigfleet.state.v1.Offer.LabelsEntry
-	nil,                  // 19: bigfleet.state.v1.Offer.AllocatableEntry
-	nil,                  // 20: bigfleet.state.v1.Operation.NotesEntry
-	nil,                  // 21: bigfleet.state.v1.Leftover.NotesEntry
+	(*Ownership)(nil),    // 16: bigfleet.state.v1.Ownership
+	nil,                  // 17: bigfleet.state.v1.Record.MetadataEntry
+	nil,                  // 18: bigfleet.state.v1.Offer.ResourcesEntry
+	nil,                  // 19: bigfleet.state.v1.Offer.LabelsEntry
+	nil,                  // 20: bigfleet.state.v1.Offer.AllocatableEntry
+	nil,                  // 21: bigfleet.state.v1.Operation.NotesEntry
+	nil,                  // 22: bigfleet.state.v1.Leftover.NotesEntry
 }
 var file_bigfleet_state_v1_record_proto_depIdxs = []int32{
 	0,  // 0: bigfleet.state.v1.Record.state:type_name -> bigfleet.state.v1.State
 	6,  // 1: bigfleet.state.v1.Record.host:type_name -> bigfleet.state.v1.Host
-	16, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
+	17, // 2: bigfleet.state.v1.Record.metadata:type_name -> bigfleet.state.v1.Record.MetadataEntry
 	8,  // 3: bigfleet.state.v1.Record.marks:type_name -> bigfleet.state.v1.ShardMark
 	9,  // 4: bigfleet.state.v1.Record.history:type_name -> bigfleet.state.v1.History
 	10, // 5: bigfleet.state.v1.Record.op:type_name -> bigfleet.state.v1.Operation
 	11, // 6: bigfleet.state.v1.Record.leftover:type_name -> bigfleet.state.v1.Leftover
 	4,  // 7: bigfleet.state.v1.Record.lock:type_name -> bigfleet.state.v1.HostLock
 	2,  // 8: bigfleet.state.v1.Offer.capacity:type_name -> bigfleet.state.v1.Capacity
-	17, // 9: bigfleet.state.v1.Offer.resources:type_name -> bigfleet.state.v1.Offer.ResourcesEntry
-	18, // 10: bigfleet.state.v1.Offer.labels:type_name -> bigfleet.state.v1.Offer.LabelsEntry
-	19, // 11: bigfleet.state.v1.Offer.allocatable:type_name -> bigfleet.state.v1.Offer.AllocatableEntry
+	18, // 9: bigfleet.state.v1.Offer.resources:type_name -> bigfleet.state.v1.Offer.ResourcesEntry
+	19, // 10: bigfleet.state.v1.Offer.labels:type_name -> bigfleet.state.v1.Offer.LabelsEntry
+	20, // 11: bigfleet.state.v1.Offer.allocatable:type_name -> bigfleet.state.v1.Offer.AllocatableEntry
 	7,  // 12: bigfleet.state.v1.ShardMark.mark:type_name -> bigfleet.state.v1.Mark
 	1,  // 13: bigfleet.state.v1.Operation.kind:type_name -> bigfleet.state.v1.Kind
-	20, // 14: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
-	21, // 15: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
+	21, // 14: bigfleet.state.v1.Operation.notes:type_name -> bigfleet.state.v1.Operation.NotesEntry
+	22, // 15: bigfleet.state.v1.Leftover.notes:type_name -> bigfleet.state.v1.Leftover.NotesEntry
 	8,  // 16: bigfleet.state.v1.UnknownMarks.marks:type_name -> bigfleet.state.v1.ShardMark
 	17, // [17:17] is the sub-list for method output_type
 	17, // [17:17] is the sub-list for method input_type
@@ -1428,7 +1495,7 @@ func file_bigfleet_state_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_bigfleet_state_v1_record_proto_rawDesc), len(file_bigfleet_state_v1_record_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

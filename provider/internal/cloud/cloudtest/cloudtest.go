@@ -64,6 +64,7 @@ func Run(t *testing.T, newWorld func(t *testing.T) *World) {
 		{"UnusualIDs", testUnusualIDs},
 		{"Start", testStart},
 		{"SetCluster", testSetCluster},
+		{"OwnerEpoch", testOwnerEpoch},
 		{"Scrub", testScrub},
 		{"NotFound", testNotFound},
 		{"List", testList},

@@ -12,7 +12,7 @@ func FuzzTags(f *testing.F) {
 	f.Add("p", "m-1", "op", "c", "")
 	f.Add("a,b", "AUTHORIZED_KEY=ssh-ed25519_x", "%2C%", "é\x00\xff", "=")
 	f.Fuzz(func(t *testing.T, owner, machine, operation, cluster, spare string) {
-		want := Tags{owner, machine, operation, cluster, spare}
+		want := Tags{Owner: owner, Machine: machine, Operation: operation, Cluster: cluster, Spare: spare, Epoch: cluster}
 		list := want.List()
 		if got := ParseTags(list); got != want {
 			t.Errorf("%+v is read as %+v", want, got)

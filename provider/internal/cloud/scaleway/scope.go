@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/scaleway/scaleway-sdk-go/scw"
 	"github.com/scaleway/scaleway-sdk-go/validation"
@@ -17,6 +18,8 @@ type Scope struct {
 	Zone     scw.Zone
 	Project  string // its id
 	Provider string // the provider's own name: the owner tag
+
+	epoch *atomic.Pointer[cloud.OwnerEpoch] // see cloud.Cloud.SetEpoch
 }
 
 // NewScope checks what an operator said and reports all faults at once. The zone
@@ -31,7 +34,27 @@ func NewScope(zone, project, provider string) (Scope, error) {
 	if provider == "" {
 		faults = append(faults, errors.New("provider: missing; set --provider"))
 	}
-	return Scope{Zone: parsed, Project: project, Provider: provider}, errors.Join(faults...)
+	return Scope{Zone: parsed, Project: project, Provider: provider, epoch: new(atomic.Pointer[cloud.OwnerEpoch])}, errors.Join(faults...)
+}
+
+// SetEpoch sets this process' epoch.
+func (s Scope) SetEpoch(e cloud.OwnerEpoch) { s.epoch.Store(&e) }
+
+// Epoch is this process' epoch, zero before SetEpoch.
+func (s Scope) Epoch() cloud.OwnerEpoch {
+	if e := s.epoch.Load(); e != nil {
+		return *e
+	}
+	return cloud.OwnerEpoch{}
+}
+
+// Own returns the tags as this process writes them on a server.
+func (s Scope) Own(t Tags) Tags {
+	t.Owner = s.Provider
+	if own := s.Epoch(); own != (cloud.OwnerEpoch{}) {
+		t.Epoch = own.String()
+	}
+	return t
 }
 
 func parseZone(s string) (scw.Zone, error) {
@@ -62,9 +85,13 @@ func (s Scope) Owns(project string, tags []string) bool {
 }
 
 // MustOwn is the last barrier before anything is done to a server. The error
-// matches cloud.ErrInvalid.
+// matches cloud.ErrInvalid, or is a *cloud.NotOwnerError.
 func (s Scope) MustOwn(serverID, name, project string, tags []string) error {
 	if s.Owns(project, tags) {
+		theirs, own := cloud.ParseOwnerEpoch(ParseTags(tags).Epoch), s.Epoch()
+		if own != (cloud.OwnerEpoch{}) && theirs.After(own) {
+			return &cloud.NotOwnerError{Ref: s.Ref(serverID), Epoch: theirs}
+		}
 		return nil
 	}
 	return fmt.Errorf("%w: server %s (%q) lacks the tag %q of this provider or is in another project; it is left alone",

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"bigfleet-providers/provider/internal/cloud"
 )
 
 // The tags on everything we make. Every process in the guest can read them, so
@@ -21,6 +23,7 @@ const (
 	operationKey = "bigfleet-operation"
 	clusterKey   = "bigfleet-cluster"
 	spareKey     = "bigfleet-spare"
+	epochKey     = "bigfleet-epoch"
 )
 
 // Tags is what our tags say. An empty field stands for no such tag.
@@ -30,6 +33,7 @@ type Tags struct {
 	Operation string // of the Create that made the object
 	Cluster   string
 	Spare     string // since when it is no machine's and may be taken; "" when it is not
+	Epoch     string // of the process that wrote the tags, see cloud.OwnerEpoch
 }
 
 // OwnerTag is the tag that marks an object as the provider's.
@@ -49,7 +53,7 @@ func SpareTag(since string) string { return tag(spareKey, since) }
 func (t Tags) List() []string {
 	var list []string
 	for _, kv := range [][2]string{
-		{ownerKey, t.Owner}, {machineKey, t.Machine}, {operationKey, t.Operation}, {clusterKey, t.Cluster}, {spareKey, t.Spare},
+		{ownerKey, t.Owner}, {machineKey, t.Machine}, {operationKey, t.Operation}, {clusterKey, t.Cluster}, {spareKey, t.Spare}, {epochKey, t.Epoch},
 	} {
 		if kv[1] != "" {
 			list = append(list, tag(kv[0], kv[1]))
@@ -63,7 +67,7 @@ func (t Tags) List() []string {
 func ParseTags(list []string) Tags {
 	var t Tags
 	fields := map[string]*string{
-		ownerKey: &t.Owner, machineKey: &t.Machine, operationKey: &t.Operation, clusterKey: &t.Cluster, spareKey: &t.Spare,
+		ownerKey: &t.Owner, machineKey: &t.Machine, operationKey: &t.Operation, clusterKey: &t.Cluster, spareKey: &t.Spare, epochKey: &t.Epoch,
 	}
 	for _, s := range list {
 		key, value, ok := strings.Cut(s, "=")
@@ -84,11 +88,20 @@ func ParseTags(list []string) Tags {
 // WithCluster returns the tags with the cluster's replaced, and whether that
 // changed anything. Tags that are not ours stay as they are.
 func WithCluster(list []string, cluster string) ([]string, bool) {
+	return with(list, clusterKey, cluster)
+}
+
+// WithEpoch is WithCluster for the epoch.
+func WithEpoch(list []string, epoch cloud.OwnerEpoch) ([]string, bool) {
+	return with(list, epochKey, epoch.String())
+}
+
+func with(list []string, key, value string) ([]string, bool) {
 	next := slices.DeleteFunc(slices.Clone(list), func(s string) bool {
-		return strings.HasPrefix(s, clusterKey+"=")
+		return strings.HasPrefix(s, key+"=")
 	})
-	if cluster != "" {
-		next = append(next, tag(clusterKey, cluster))
+	if value != "" {
+		next = append(next, tag(key, value))
 	}
 	if slices.Equal(slices.Sorted(slices.Values(list)), slices.Sorted(slices.Values(next))) {
 		return list, false
@@ -101,7 +114,7 @@ func WithCluster(list []string, cluster string) ([]string, bool) {
 func Replace(list []string, t Tags) []string {
 	others := slices.DeleteFunc(slices.Clone(list), func(s string) bool {
 		key, _, _ := strings.Cut(s, "=")
-		return slices.Contains([]string{ownerKey, machineKey, operationKey, clusterKey, spareKey}, key)
+		return slices.Contains([]string{ownerKey, machineKey, operationKey, clusterKey, spareKey, epochKey}, key)
 	})
 	return append(t.List(), others...)
 }

@@ -60,7 +60,7 @@ func (c *Cloud) Adopt(ctx context.Context, serverID, commercialType, machineID s
 			cloud.ErrInvalid, serverID, describe(server), scaleway.SpareTag("by-hand"))
 	}
 	tags.Machine = machineID
-	if err := c.retag(ctx, server.ID, scaleway.Replace(server.Tags, tags)); err != nil {
+	if err := c.retag(ctx, server.ID, scaleway.Replace(server.Tags, c.scope.Own(tags))); err != nil {
 		return fmt.Errorf("tag server %s: %w", serverID, err)
 	}
 	c.log.Info("a server given by hand was made a machine's", "server", serverID, "machine_id", machineID)

@@ -179,6 +179,23 @@ func (c *Cloud) SetCluster(ctx context.Context, ref, cluster string) error {
 	if !changed {
 		return nil
 	}
+	tags, _ = scaleway.WithEpoch(tags, c.scope.Epoch())
+	return c.retag(ctx, server.ID, tags)
+}
+
+// SetEpoch implements cloud.Cloud.
+func (c *Cloud) SetEpoch(epoch cloud.OwnerEpoch) { c.scope.SetEpoch(epoch) }
+
+// MarkEpoch implements cloud.Cloud.
+func (c *Cloud) MarkEpoch(ctx context.Context, ref string) error {
+	server, err := c.owned(ctx, ref)
+	if err != nil {
+		return err
+	}
+	tags, changed := scaleway.WithEpoch(server.Tags, c.scope.Epoch())
+	if !changed {
+		return nil
+	}
 	return c.retag(ctx, server.ID, tags)
 }
 
@@ -251,6 +268,7 @@ func (c *Cloud) instance(server *baremetal.Server) cloud.Instance {
 		MachineID:   tags.Machine,
 		OperationID: tags.Operation,
 		Cluster:     tags.Cluster,
+		Epoch:       cloud.ParseOwnerEpoch(tags.Epoch),
 		Type:        server.OfferName,
 		Zone:        c.scope.Zone.String(),
 		Power:       power(server.Status),

@@ -31,6 +31,18 @@ func (c *Cloud) List(ctx context.Context) ([]cloud.Instance, error) {
 	return list, nil
 }
 
+// Oldest implements cloud.Cloud.
+func (c *Cloud) Oldest(ctx context.Context) (cloud.Instance, bool, error) {
+	resp, err := c.page(ctx, []string{scaleway.OwnerTag(c.scope.Provider)}, 1, 1)
+	if err != nil {
+		return cloud.Instance{}, false, fmt.Errorf("read the oldest server: %w", err)
+	}
+	if len(resp.Servers) == 0 || resp.Servers[0] == nil || !c.owns(resp.Servers[0]) {
+		return cloud.Instance{}, false, nil
+	}
+	return c.instance(resp.Servers[0]), true, nil
+}
+
 // list reads every server that is ours and has all the tags, oldest first.
 //
 // Pages are cut by offset: when a server goes, one behind it slips into a page

@@ -62,7 +62,10 @@ func (c *Cloud) bestSpare(servers []*baremetal.Server, commercialType string) *b
 
 // take makes a server that is there the task's. The caller has the turn.
 func (c *Cloud) take(ctx context.Context, t *cloud.Task, s *baremetal.Server, why string) error {
-	tags := scaleway.Replace(s.Tags, scaleway.Tags{Owner: c.scope.Provider, Machine: t.Spec.MachineID, Operation: t.Spec.OperationID})
+	if err := c.mustOwn(s); err != nil {
+		return err
+	}
+	tags := scaleway.Replace(s.Tags, c.scope.Own(scaleway.Tags{Machine: t.Spec.MachineID, Operation: t.Spec.OperationID}))
 	_, err := c.api.UpdateServer(&baremetal.UpdateServerRequest{
 		Zone: c.scope.Zone, ServerID: s.ID, Tags: &tags, Name: new(scaleway.ServerName(t.Spec.MachineID, t.Spec.OperationID)),
 	}, scw.WithContext(ctx))
@@ -166,7 +169,10 @@ func (c *Cloud) belongs(s *baremetal.Server, spec cloud.Spec) bool {
 }
 
 func (c *Cloud) makeSpare(ctx context.Context, s *baremetal.Server) error {
-	tags := scaleway.Tags{Owner: c.scope.Provider, Spare: time.Now().UTC().Format(time.RFC3339)}
+	if err := c.mustOwn(s); err != nil {
+		return err
+	}
+	tags := c.scope.Own(scaleway.Tags{Spare: time.Now().UTC().Format(time.RFC3339)})
 	if err := c.retag(ctx, s.ID, scaleway.Replace(s.Tags, tags)); err != nil {
 		return fmt.Errorf("make server %s a spare: %w", s.ID, err)
 	}

@@ -189,8 +189,30 @@ func (c *Cloud) SetCluster(ctx context.Context, ref, cluster string) error {
 	if !changed {
 		return nil
 	}
-	_, err = c.api.UpdateServer(&instance.UpdateServerRequest{
-		Zone: c.scope.Zone, ServerID: server.ID, Tags: &tags,
+	tags, _ = scaleway.WithEpoch(tags, c.scope.Epoch())
+	return c.retag(ctx, server.ID, tags)
+}
+
+// SetEpoch implements cloud.Cloud.
+func (c *Cloud) SetEpoch(epoch cloud.OwnerEpoch) { c.scope.SetEpoch(epoch) }
+
+// MarkEpoch implements cloud.Cloud.
+func (c *Cloud) MarkEpoch(ctx context.Context, ref string) error {
+	server, err := c.owned(ctx, ref)
+	if err != nil {
+		return err
+	}
+	tags, changed := scaleway.WithEpoch(server.Tags, c.scope.Epoch())
+	if !changed {
+		return nil
+	}
+	return c.retag(ctx, server.ID, tags)
+}
+
+// retag replaces a server's tags.
+func (c *Cloud) retag(ctx context.Context, id string, tags []string) error {
+	_, err := c.api.UpdateServer(&instance.UpdateServerRequest{
+		Zone: c.scope.Zone, ServerID: id, Tags: &tags,
 	}, scw.WithContext(ctx))
 	return scaleway.Explain(err)
 }
@@ -249,6 +271,7 @@ func (c *Cloud) instance(server *instance.Server) cloud.Instance {
 		MachineID:   tags.Machine,
 		OperationID: tags.Operation,
 		Cluster:     tags.Cluster,
+		Epoch:       cloud.ParseOwnerEpoch(tags.Epoch),
 		Type:        server.CommercialType,
 		Zone:        c.scope.Zone.String(),
 		Power:       power(server.State),

@@ -32,7 +32,7 @@ func (c *Cloud) image(o cloud.Options) string { return cmp.Or(o.Image, c.label) 
 // publicAddress is what a server with the options has.
 func (c *Cloud) publicAddress(o cloud.Options) cloud.PublicIP { return cmp.Or(o.PublicIP, c.public) }
 
-// tags are on everything that one Create makes.
+// tags are on everything that one Create makes beside its server.
 func (c *Cloud) tags(spec cloud.Spec, o cloud.Options) []string {
 	own := scaleway.Tags{Owner: c.scope.Provider, Machine: spec.MachineID, Operation: spec.OperationID}.List()
 	return append(own, o.Tags...)
