@@ -29,10 +29,10 @@ type owner struct {
 
 func newOwner() *owner { return &owner{held: make(chan struct{}), lost: make(chan struct{})} }
 
-// errLost is why nothing is done any more.
-type errLost struct{ to string }
+// lostError is why nothing is done any more.
+type lostError struct{ to string }
 
-func (e *errLost) Error() string {
+func (e *lostError) Error() string {
 	return fmt.Sprintf("another provider process owns this provider's servers (owner epoch %s): two processes have the same owner tag, or this state file is an older copy; "+
 		"nothing is ordered, removed or tagged from here. Stop one of the two. To make this one the owner, stop both and restore its state file with capacityctl state restore", e.to)
 }
@@ -59,7 +59,7 @@ func (e *Engine) lostTo() error {
 	}
 	e.owner.mu.Lock()
 	defer e.owner.mu.Unlock()
-	return &errLost{e.owner.to.String()}
+	return &lostError{e.owner.to.String()}
 }
 
 // awaitOwnership returns when the process may act at the cloud, or the cause of
@@ -122,7 +122,7 @@ func (e *Engine) judgeOwner(ctx context.Context, instances []cloud.Instance) err
 }
 
 // takeEpoch compares the greatest epoch at the cloud with this process' own, and
-// takes a greater one if it has none yet. The error is an *errLost, or the
+// takes a greater one if it has none yet. The error is an *lostError, or the
 // store's.
 func (e *Engine) takeEpoch(ctx context.Context, greatest cloud.OwnerEpoch) error {
 	if err := e.lostTo(); err != nil {
@@ -177,19 +177,24 @@ func (e *Engine) noticeOwner(ctx context.Context, err error) bool {
 func (e *Engine) lose(ctx context.Context, to cloud.OwnerEpoch) error {
 	e.owner.to = to
 	close(e.owner.lost)
-	err := &errLost{to.String()}
+	err := &lostError{to.String()}
 	o := e.o.Store.Ownership()
 	o.LostTo = to.String()
 	if err := e.o.Store.SetOwnership(context.WithoutCancel(ctx), o); err != nil {
 		e.o.Log.Error("that the ownership is lost cannot be recorded; the next start has to find it out again", telemetry.KeyError, err.Error())
 	}
-	e.o.Log.Error(err.Error())
+	e.logLost(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stop != nil {
 		e.stop(err)
 	}
 	return err
+}
+
+// logLost is repeated in each pass: somebody has to stop one of the two.
+func (e *Engine) logLost(err error) {
+	e.o.Log.Error("this provider does not own its servers any more", telemetry.KeyError, err.Error())
 }
 
 func isClosed(c chan struct{}) bool {

@@ -77,8 +77,8 @@ func (e *Engine) reconcileLoop(ctx context.Context, interval time.Duration) {
 	for failures := 0; ctx.Err() == nil; {
 		pause := interval
 		if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
-			if lost, ok := errors.AsType[*errLost](err); ok {
-				e.o.Log.Error(lost.Error())
+			if lost, ok := errors.AsType[*lostError](err); ok {
+				e.logLost(lost)
 				sleep(ctx, interval)
 				continue
 			}

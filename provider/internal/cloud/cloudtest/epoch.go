@@ -72,8 +72,8 @@ func testOwnerEpoch(t *testing.T, w *World) {
 }
 
 // refusal runs the steps until one is refused for good.
-func (op *Operation) refusal(ctx context.Context, steps []cloud.Step) error {
-	err := op.Run(ctx, steps)
+func (o *Operation) refusal(ctx context.Context, steps []cloud.Step) error {
+	err := o.Run(ctx, steps)
 	if e := (*cloud.NotOwnerError)(nil); errors.As(err, &e) {
 		return e
 	}
