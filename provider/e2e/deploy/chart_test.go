@@ -187,7 +187,7 @@ func TestValuesAreRefused(t *testing.T) {
 		"unknown offering":    {[]string{"offerings[0].typo=x"}, []string{"/offerings/0", "typo"}},
 		"plain endpoint":      {[]string{"bootstrap.endpoint=http://x:9443"}, []string{"/bootstrap/endpoint"}},
 		"provider's name":     {[]string{"provider=Scaleway_1"}, []string{"/provider"}},
-		"secret as argument":  {[]string{"extraArgs[0]=--secret-key=x"}, []string{"/extraArgs/0"}},
+		"secret as argument":  {[]string{"extraArgs[0]=--secret-key=x"}, []string{"extraArgs[0]: --secret-key"}},
 		"text for a switch":   {[]string{"tls.mutual=yes"}, []string{"/tls/mutual"}},
 		"no network":          {[]string{"networkPolicy.nodeCIDRs=null"}, []string{"networkPolicy.nodeCIDRs: missing"}},
 		"identity by no CA":   {[]string{"tls.mutual=false"}, []string{"tls.requireShardIdentity: needs"}},

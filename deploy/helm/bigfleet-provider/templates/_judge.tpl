@@ -53,6 +53,7 @@
     {{- $faults = append $faults (printf "offerings: %s is in zone %s, but this provider serves %s (scaleway.zone); run one release a zone" $offering.commercial_type $offering.zone $v.scaleway.zone) -}}
   {{- end -}}
 {{- end -}}
+{{- with include "bigfleet.plainSecrets" . }}{{ $faults = append $faults . }}{{ end -}}
 {{- with include "bigfleet.secretFaults" . }}{{ $faults = append $faults . }}{{ end -}}
 {{- if $faults -}}
   {{- fail (printf "\nthe values cannot be used:\n%s" (join "\n" $faults)) -}}
