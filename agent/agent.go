@@ -32,6 +32,7 @@ import (
 	"bigfleet-providers/agent/internal/hook"
 	"bigfleet-providers/agent/internal/journal"
 	"bigfleet-providers/agent/internal/poll"
+	"bigfleet-providers/agent/internal/statedir"
 	"bigfleet-providers/shared/command"
 )
 
@@ -56,9 +57,12 @@ type agent struct {
 	status status
 	failed string // the last failure that was logged
 
-	identityDir string // see identify; "" for none
-	otherToken  string // tried when the client's is refused; "" when there is one only
-	unkept      string // what was handed out as a token and is none
+	state      *statedir.Dir // nil for none
+	identified bool          // see identify
+	tokenRead  bool
+	noIdentity string // why it is not identified, as it was logged last
+	otherToken string // tried when the client's is refused; "" when there is one only
+	unkept     string // what was handed out as a token and is none
 }
 
 // Run works for the machine of cfg until ctx ends, then returns nil. A hook that
@@ -77,21 +81,20 @@ func Run(ctx context.Context, cfg Config, opt Options) error {
 	if opt.HTTPClient == nil {
 		defer a.client.HTTP.CloseIdleConnections()
 	}
-	stateDir := ""
+	a.client.HostID = opt.HostID
 	if a.journal == nil {
-		stateDir = cfg.StateDir
-		file, err := journal.Open(cfg.StateDir, a.log)
+		a.state, err = statedir.Open(cfg.StateDir, statedir.ThisHost(cfg.MachineID, "/"), journal.MachineOf(cfg.StateDir), a.log)
 		if err != nil {
 			return err
 		}
 		defer func() {
-			if err := file.Close(); err != nil {
-				a.log.Warn("the journal's lock was not released", "error", err)
+			if err := a.state.Close(); err != nil {
+				a.log.Warn("the state directory's lock was not released", "error", err)
 			}
 		}()
-		a.journal = file
+		a.journal = journal.Open(a.state, a.log)
 	}
-	a.identify(stateDir)
+	a.identify()
 	a.log.Info("agent started", "version", opt.Version, "endpoint", cfg.Endpoint)
 	a.opt.Notifier.Ready()
 	a.resume(ctx)
@@ -157,6 +160,7 @@ func (a *agent) resume(ctx context.Context) {
 func (a *agent) loop(ctx context.Context) {
 	for ctx.Err() == nil {
 		a.opt.Notifier.Watchdog()
+		a.identify()
 		a.collect()
 		ackErr := a.report(ctx)
 		if ackErr == nil && a.failed == "" {

@@ -16,6 +16,7 @@ import (
 	"bigfleet-providers/agent/internal/hook"
 	"bigfleet-providers/agent/internal/identity"
 	"bigfleet-providers/agent/internal/poll"
+	"bigfleet-providers/agent/internal/statedir"
 )
 
 const (
@@ -112,13 +113,17 @@ func checkProvider(ctx context.Context, cfg Config, version string) []Finding {
 	}
 	var opt Options
 	opt.setDefaults()
-	bearer, err := identity.Token(cfg.StateDir, string(cfg.Token))
-	if err != nil {
-		findings = append(findings, Finding{Name: "renewed token", Err: fmt.Errorf("%w: the configured one is used", err)})
+	bearer, hostID := "", ""
+	// Another machine's is what the agent sets aside when it starts.
+	if !statedir.Foreign(cfg.StateDir, statedir.ThisHost(cfg.MachineID, "/")) {
+		hostID = identity.FindHostID(cfg.StateDir)
+		if bearer, err = identity.FindToken(cfg.StateDir, string(cfg.Token)); err != nil {
+			findings = append(findings, Finding{Name: "renewed token", Err: fmt.Errorf("%w: the configured one is used", err)})
+		}
 	}
 	channel := poll.Client{
 		HTTP: client, Endpoint: endpoint, MachineID: cfg.MachineID, Token: cmp.Or(bearer, string(cfg.Token)), Version: version,
-		BootID: opt.BootID, HostID: identity.FindHostID(cfg.StateDir),
+		BootID: opt.BootID, HostID: hostID,
 	}
 	answer, err := channel.Poll(ctx, 0, "")
 	token := Finding{Name: "token", Detail: "accepted, nothing pending", Err: poll.Explain(err, time.Now(), time.Time{})}

@@ -9,29 +9,46 @@ import (
 	"bigfleet-providers/shared/token"
 )
 
-// identify finds out what the host proves itself by. dir is the state directory,
-// "" for an agent that has none.
-func (a *agent) identify(dir string) {
-	a.identityDir = dir
-	a.client.HostID = a.opt.HostID
-	if dir == "" {
+// identify finds out what the host proves itself by. What cannot be read or
+// written now is tried again in each turn: a host whose disk was full at its first
+// start makes its id when there is room.
+func (a *agent) identify() {
+	if a.state == nil || a.identified {
 		return
 	}
-	if a.opt.HostID == "" {
-		id, damaged, err := identity.HostID(dir)
-		switch {
-		case err != nil:
-			a.log.Error("this host has no id, and a provider that knows it by one refuses it; make the state directory writable and restart the agent", "dir", dir, "error", err)
-		case damaged:
-			a.log.Error("this host's id was damaged and another was made; a provider that knows the old one refuses this host until it is unlocked", "dir", dir)
+	var idErr error
+	if a.client.HostID == "" {
+		id, damaged, err := identity.HostID(a.state)
+		if damaged && err == nil {
+			a.log.Error("this host's id was damaged and another was made; a provider that knows the old one refuses this host until it is unlocked")
 		}
-		a.client.HostID = id
+		a.client.HostID, idErr = id, err
 	}
-	renewed, err := identity.Token(dir, string(a.cfg.Token))
-	if err != nil {
-		a.log.Error("the renewed token cannot be read; using the configured one", "error", err)
+	var tokenErr error
+	if !a.tokenRead {
+		var renewed string
+		renewed, tokenErr = identity.Token(a.state, string(a.cfg.Token))
+		a.use(renewed)
+		a.tokenRead = tokenErr == nil
 	}
-	a.use(renewed)
+	err := errors.Join(idErr, tokenErr)
+	if err == nil {
+		if a.noIdentity != "" {
+			a.log.Info("this host has its identity now")
+		}
+		a.identified, a.noIdentity = true, ""
+		return
+	}
+	if err.Error() == a.noIdentity {
+		return
+	}
+	a.noIdentity = err.Error()
+	if idErr != nil {
+		a.log.Error("this host has no id, and a provider that knows it by one refuses it; make the state directory writable, free space there", "error", idErr)
+	}
+	if tokenErr != nil {
+		a.log.Error("the renewed token cannot be read; using the configured one", "error", tokenErr)
+	}
 }
 
 // use makes the token the one that is sent; the one before stays as the other.
@@ -54,8 +71,8 @@ func (a *agent) renew(replacement string) {
 		a.unkept = replacement
 		return
 	}
-	if a.identityDir != "" {
-		if err := identity.SaveToken(a.identityDir, string(a.cfg.Token), replacement); err != nil {
+	if a.state != nil {
+		if err := identity.SaveToken(a.state, string(a.cfg.Token), replacement); err != nil {
 			a.log.Warn("the provider's new token cannot be kept; going on with the old one", "error", err)
 			return
 		}

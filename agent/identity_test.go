@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -68,6 +69,69 @@ func TestHostProvesItself(t *testing.T) {
 	h.start(t)
 	ct.Eventually(t, "a poll without an id", func() bool { got := ids.list(); return got[len(got)-1] == "" })
 	h.waitLog(t, "this host has no id")
+	// Nothing but room is missing: no restart.
+	if err := os.Remove(filepath.Dir(h.config.StateDir)); err != nil {
+		t.Fatal(err)
+	}
+	ct.Eventually(t, "an id", func() bool { got := ids.list(); return len(got[len(got)-1]) == 32 })
+	h.waitLog(t, "this host has its identity now")
+	kept, err := os.ReadFile(filepath.Join(h.config.StateDir, "host-id"))
+	if got := ids.list(); err != nil || strings.TrimSpace(string(kept)) != got[len(got)-1] {
+		t.Errorf("kept %q, %v; stated %q", kept, err, got)
+	}
+	if n := strings.Count(h.log.String(), "this host has no id"); n != 1 {
+		t.Errorf("%d lines say the same", n)
+	}
+}
+
+// A host made from an image of another has neither its id nor its journal nor its
+// token: what is the other's is set aside.
+func TestStateOfAnImage(t *testing.T) {
+	server := ct.Start(t, ct.Options{})
+	var ids seen
+	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		ids.add(r.Header.Get(command.HeaderHost))
+		return false
+	}
+	h := newHost(t, server, nil)
+	h.config.StateDir = t.TempDir()
+	h.options.Journal = nil
+	server.Deliver(ct.Drain("op-1"))
+	stop := h.start(t)
+	h.waitAcks(t, 1)
+	stop()
+	owner := filepath.Join(h.config.StateDir, "owner.json")
+	for name, leave := range map[string]func() error{
+		// Each writes what the other host left.
+		"another machine": func() error { return os.WriteFile(owner, []byte(`{"machine_id":"m-other"}`), 0o600) },
+		"an agent before owners were noted": func() error {
+			path := filepath.Join(h.config.StateDir, "journal.json")
+			body, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			body = []byte(strings.ReplaceAll(string(body), ct.MachineID, "m-other"))
+			return errors.Join(os.WriteFile(path, body, 0o600), os.Remove(owner))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, acks := len(ids.list()), len(server.Acks())
+			if err := leave(); err != nil {
+				t.Fatal(err)
+			}
+			server.Deliver(ct.Drain("op-" + strings.ReplaceAll(name, " ", "-")))
+			defer h.start(t)()
+			h.waitAcks(t, acks+1)
+			if got := ids.list(); len(got) != before+1 || got[before] == got[before-1] || len(got[before]) != 32 {
+				t.Errorf("ids %q, want another one than before", got)
+			}
+			h.waitLog(t, "set aside")
+			body, err := os.ReadFile(filepath.Join(h.config.StateDir, "journal.json"))
+			if err != nil || strings.Contains(string(body), `"op-1"`) || !strings.Contains(string(body), ct.MachineID) {
+				t.Errorf("the journal: %s, %v", body, err)
+			}
+		})
+	}
 }
 
 // TestRenewedToken: a token that the provider hands over is kept before it is

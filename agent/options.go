@@ -57,10 +57,11 @@ type Resumer interface {
 
 // Errors between an agent and its hook.
 var (
-	ErrLost     = hook.ErrLost
-	ErrKilled   = hook.ErrKilled
-	ErrStopping = hook.ErrStopping
-	ErrDeadline = hook.ErrDeadline
+	ErrLost       = hook.ErrLost
+	ErrKilled     = hook.ErrKilled
+	ErrNotStarted = hook.ErrNotStarted
+	ErrStopping   = hook.ErrStopping
+	ErrDeadline   = hook.ErrDeadline
 )
 
 // Record is what a journal holds about one command.

@@ -61,10 +61,13 @@ func (a *agent) success() {
 
 // doing says what the agent does when all is well.
 func (a *agent) doing() string {
-	if a.work != nil {
-		return a.work.doing
+	if a.work == nil {
+		return "polling"
 	}
-	return "polling"
+	if reason := a.work.waits.Load(); reason != nil {
+		return a.work.doing + ", waiting: " + *reason
+	}
+	return a.work.doing
 }
 
 // contact notes the provider's clock.

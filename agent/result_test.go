@@ -9,36 +9,105 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"bigfleet-providers/agent"
 	ct "bigfleet-providers/agent/internal/channeltest"
 	"bigfleet-providers/shared/command"
 )
 
-// fullDisk is a journal that can be read and not written.
-type fullDisk struct{ agent.Journal }
-
-func (fullDisk) Put(agent.Record) error { return syscall.ENOSPC }
-
-func TestNothingRunsUnrecorded(t *testing.T) {
-	h := newHost(t, ct.Start(t, ct.Options{}), nil)
-	h.options.Journal = fullDisk{agent.NewMemoryJournal()}
-	h.start(t)
-	h.server.Deliver(ct.Configure("op-1", "join"))
-	if a := h.waitAcks(t, 1)[0]; a.OK || !strings.Contains(a.Error, syscall.ENOSPC.Error()) {
-		t.Errorf("ack %+v", a)
-	}
-	wantRuns(t, h)
+// fullDisk is a journal that can be read, and written when there is room.
+type fullDisk struct {
+	agent.Journal
+	room atomic.Bool
 }
 
-// The same on a provider that asks again and again: neither run nor hurried.
+func (f *fullDisk) Put(rec agent.Record) error {
+	if f.room.Load() {
+		return f.Journal.Put(rec)
+	}
+	return syscall.ENOSPC
+}
+
+// newFullDisk is a host whose journal has no room.
+func newFullDisk(t *testing.T, server *ct.Server) (*host, *fullDisk) {
+	t.Helper()
+	h := newHost(t, server, nil)
+	disk := &fullDisk{Journal: agent.NewMemoryJournal()}
+	h.options.Journal = disk
+	return h, disk
+}
+
+// short is cmd with a second to its deadline.
+func short(cmd command.Command) command.Command {
+	cmd.Deadline = time.Now().Add(time.Second)
+	return cmd
+}
+
+// Nothing runs that is not on record. A command that cannot be recorded until its
+// deadline has failed, and says why.
+func TestNothingRunsUnrecorded(t *testing.T) {
+	for _, cmd := range []command.Command{ct.Configure("op-1", "join"), ct.Drain("op-1")} {
+		h, _ := newFullDisk(t, ct.Start(t, ct.Options{}))
+		h.start(t)
+		cmd = short(cmd)
+		h.server.Deliver(cmd)
+		a := h.waitAcks(t, 1)[0]
+		if a.OK || !strings.Contains(a.Error, syscall.ENOSPC.Error()) || !strings.Contains(a.Error, "nothing was run") {
+			t.Errorf("ack %+v", a)
+		}
+		if early := time.Until(cmd.Deadline); early > 0 {
+			t.Errorf("refused %s before the deadline", early)
+		}
+		wantRuns(t, h)
+	}
+}
+
+// A disk that is full for a moment delays a command and does not fail it; what
+// it waits for is told meanwhile.
+func TestRoomComesInTime(t *testing.T) {
+	h, disk := newFullDisk(t, ct.Start(t, ct.Options{}))
+	h.start(t)
+	h.server.Deliver(ct.Drain("op-1"))
+	h.waitLog(t, "trying again until its deadline")
+	if n := len(h.server.Acks()); n > 0 {
+		t.Fatalf("%d acks while the disk is full", n)
+	}
+	disk.room.Store(true)
+	if a := h.waitAcks(t, 1)[0]; !a.OK {
+		t.Errorf("ack %+v", a)
+	}
+	wantRuns(t, h, "drain op-1 1")
+	if n := strings.Count(h.log.String(), "trying again until its deadline"); n != 1 {
+		t.Errorf("%d lines say the same", n)
+	}
+}
+
+// Whatever keeps a hook from being started may pass; its own failure does not.
+func TestNotStartedIsNoFailure(t *testing.T) {
+	var failures atomic.Int32
+	h := newHost(t, ct.Start(t, ct.Options{}), func(_ context.Context, call agent.Call) error {
+		if call.Verb == agent.Drain && failures.Add(1) < 3 {
+			return fmt.Errorf("%w: prepare: %w", agent.ErrNotStarted, syscall.ENOSPC)
+		}
+		return nil
+	})
+	h.start(t)
+	h.server.Deliver(ct.Drain("op-1"))
+	if a := h.waitAcks(t, 1)[0]; !a.OK {
+		t.Errorf("ack %+v", a)
+	}
+	wantRuns(t, h, "drain op-1 1", "drain op-1 2", "drain op-1 3")
+}
+
+// A refusal that could not be recorded, on a provider that asks again and again:
+// neither run nor hurried.
 func TestUnrecordedRefusalIsRemembered(t *testing.T) {
 	server := ct.Start(t, ct.Options{})
 	server.KeepAfterAck = true
-	h := newHost(t, server, nil)
-	h.options.Journal = fullDisk{agent.NewMemoryJournal()}
+	h, _ := newFullDisk(t, server)
 	h.start(t)
-	h.server.Deliver(ct.Configure("op-1", "join"))
+	h.server.Deliver(short(ct.Configure("op-1", "join")))
 	h.waitAcks(t, 3)
 	wantRuns(t, h)
 	if !strings.Contains(h.log.String(), "asks again") || strings.Count(h.log.String(), "command failed") != 1 {

@@ -98,6 +98,47 @@ func TestNextBootRunsAgain(t *testing.T) {
 	wantRuns(t, h, "run drain op-1 1", "run drain op-1 2")
 }
 
+// A hook that reboots the host each time is run three times, and the failure says
+// so; how often is counted over boots.
+func TestHookThatReboots(t *testing.T) {
+	for _, cmd := range []command.Command{ct.Drain("op-1"), ct.Configure("op-1", "join")} {
+		h, _ := newLasting(t)
+		for boot := 1; boot <= 3; boot++ {
+			h.options.BootID = fmt.Sprintf("boot-%d", boot)
+			stop := h.start(t)
+			if boot == 1 {
+				h.server.Deliver(cmd)
+			}
+			ct.Eventually(t, "the hook", func() bool { return len(h.ran()) == boot })
+			stop()
+			if n := len(h.server.Acks()); n > 0 {
+				t.Fatalf("ack after %d runs: %+v", boot, h.server.Acks())
+			}
+		}
+		h.options.BootID = "boot-4"
+		h.start(t)
+		if a := h.waitAcks(t, 1)[0]; a.OK || !strings.Contains(a.Error, "rebooted 3 times") {
+			t.Errorf("ack %+v", a)
+		}
+		if n := len(h.ran()); n != 3 {
+			t.Errorf("%d runs: %q", n, h.ran())
+		}
+	}
+}
+
+// A hook that rebooted once, and whose time is over then: both are told.
+func TestRebootAndDeadline(t *testing.T) {
+	h, _ := newLasting(t)
+	cmd := ct.Drain("op-1")
+	cmd.Deadline = time.Now().Add(2 * time.Second)
+	h.interrupt(t, cmd)
+	h.options.BootID = "boot-2"
+	h.start(t)
+	if a := h.waitAcks(t, 1)[0]; a.OK || !strings.Contains(a.Error, "deadline passed") || !strings.Contains(a.Error, "rebooted once") {
+		t.Errorf("ack %+v", a)
+	}
+}
+
 // A restart of the agent neither stops nor resets the clock of a command.
 func TestDeadlineOutlivesTheAgent(t *testing.T) {
 	h, _ := newLasting(t)

@@ -92,6 +92,9 @@ var (
 	// ErrKilled says that a run that this agent began has no result. Nothing of
 	// it is alive, and another attempt may be made.
 	ErrKilled = errors.New("its supervisor was killed, or could not write the result")
+	// ErrNotStarted says that a run could not be begun: nothing of it ran. What was
+	// in its way may pass, such as a full tmpfs.
+	ErrNotStarted = errors.New("the hook could not be started")
 	// ErrStopping is the context's cause when the agent ends. A hook that can
 	// be resumed is left running then; with every other cause all that it
 	// started is killed.

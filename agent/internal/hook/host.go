@@ -57,7 +57,7 @@ func (h *Host) Find() (string, error) {
 			errs = append(errs, fmt.Errorf("hook: %s does not exist", path))
 			continue
 		case err != nil:
-			return "", fmt.Errorf("hook: %w", err)
+			return "", fmt.Errorf("hook: %w: %w", ErrNotStarted, err)
 		case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
 			return "", fmt.Errorf("hook: %s is not an executable file (chmod 0755 it)", path)
 		case info.Mode().Perm()&0o002 != 0:
@@ -80,10 +80,10 @@ func (h *Host) Run(ctx context.Context, call Call) error {
 	job := h.job(call)
 	job.Path = path
 	if err := h.prepare(&job, call); err != nil {
-		return fmt.Errorf("hook %s: prepare %s: %w", call.Verb, job.Dir, err)
+		return fmt.Errorf("hook %s: %w: prepare %s: %w", call.Verb, ErrNotStarted, job.Dir, err)
 	}
 	if err := h.Runner.Start(job); err != nil {
-		return errors.Join(fmt.Errorf("hook %s: start %s: %w", call.Verb, path, err), os.RemoveAll(job.Dir))
+		return errors.Join(fmt.Errorf("hook %s: %w: start %s: %w", call.Verb, ErrNotStarted, path, err), os.RemoveAll(job.Dir))
 	}
 	err = h.follow(ctx, job, call)
 	if errors.Is(err, ErrLost) {

@@ -11,12 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 
-	"bigfleet-providers/shared/symlink"
+	"bigfleet-providers/agent/internal/statedir"
 	"bigfleet-providers/shared/token"
 )
 
@@ -26,20 +25,18 @@ const (
 	idBytes   = 16
 )
 
-// HostID returns the id in dir, and makes one where there is none. One that
-// cannot be read is replaced, and damaged is true: the provider may know the host
-// by the old one. With an error there is no id: one that is gone after a restart
-// would lock the host out.
-func HostID(dir string) (id string, damaged bool, err error) {
-	path := filepath.Join(dir, hostFile)
-	body, err := os.ReadFile(path)
+// HostID returns the id in dir, and makes one where there is none. One that is
+// damaged is replaced, and damaged is true: the provider may know the host by the
+// old one. With an error there is no id: one that is gone after a restart would
+// lock the host out.
+func HostID(dir *statedir.Dir) (id string, damaged bool, err error) {
+	body, err := dir.Read(hostFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return "", false, err
 	default:
-		id = strings.TrimSpace(string(body))
-		if raw, err := hex.DecodeString(id); err == nil && len(raw) == idBytes {
+		if id = hostID(body); id != "" {
 			return id, false, nil
 		}
 		damaged = true
@@ -47,21 +44,29 @@ func HostID(dir string) (id string, damaged bool, err error) {
 	raw := make([]byte, idBytes)
 	rand.Read(raw) // never fails, by its documentation
 	id = hex.EncodeToString(raw)
-	if err := write(path, []byte(id+"\n")); err != nil {
+	if err := dir.Write(hostFile, []byte(id+"\n")); err != nil {
 		return "", damaged, err
 	}
 	return id, damaged, nil
 }
 
-// FindHostID returns the id in dir, "" when there is none or it is damaged. It
-// makes none.
-func FindHostID(dir string) string {
-	body, err := os.ReadFile(filepath.Join(dir, hostFile))
+// hostID is the id in the content of a file, "" when that is damaged.
+func hostID(body []byte) string {
 	id := strings.TrimSpace(string(body))
-	if raw, decodeErr := hex.DecodeString(id); err != nil || decodeErr != nil || len(raw) != idBytes {
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes {
 		return ""
 	}
 	return id
+}
+
+// FindHostID returns the id in the directory at path, "" when there is none or it is damaged. It
+// makes none.
+func FindHostID(path string) string {
+	body, err := statedir.ReadFile(path, hostFile)
+	if err != nil {
+		return ""
+	}
+	return hostID(body)
 }
 
 // renewed is the content of the token's file.
@@ -72,10 +77,20 @@ type renewed struct {
 	Token    string `json:"token"`
 }
 
-// Token returns the token in dir that replaces the configured one, "" when there
+// FindToken returns the token in the directory at path that replaces the configured one, "" when there
 // is none.
-func Token(dir, configured string) (string, error) {
-	body, err := os.ReadFile(filepath.Join(dir, tokenFile))
+func FindToken(path, configured string) (string, error) {
+	body, err := statedir.ReadFile(path, tokenFile)
+	return replacement(body, err, filepath.Join(path, tokenFile), configured)
+}
+
+// Token does the same in a directory that is open.
+func Token(dir *statedir.Dir, configured string) (string, error) {
+	body, err := dir.Read(tokenFile)
+	return replacement(body, err, dir.Path(tokenFile), configured)
+}
+
+func replacement(body []byte, err error, path, configured string) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return "", nil
 	}
@@ -84,20 +99,20 @@ func Token(dir, configured string) (string, error) {
 	}
 	var r renewed
 	if json.Unmarshal(body, &r) != nil { // whose error could quote the token
-		return "", fmt.Errorf("%s: not what was written there", filepath.Join(dir, tokenFile))
+		return "", fmt.Errorf("%s: not what was written there", path)
 	}
 	if r.Replaces != sum(configured) {
 		return "", nil
 	}
 	if _, err := token.Decode(r.Token); err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Join(dir, tokenFile), err)
+		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	return r.Token, nil
 }
 
 // SaveToken keeps the token that replaces the configured one. When it returns
 // nil, the token is there after a crash.
-func SaveToken(dir, configured, replacement string) error {
+func SaveToken(dir *statedir.Dir, configured, replacement string) error {
 	if _, err := token.Decode(replacement); err != nil {
 		return err
 	}
@@ -105,38 +120,10 @@ func SaveToken(dir, configured, replacement string) error {
 	if err != nil {
 		return err
 	}
-	return write(filepath.Join(dir, tokenFile), append(body, '\n'))
+	return dir.Write(tokenFile, append(body, '\n'))
 }
 
 func sum(configured string) string {
 	s := sha256.Sum256([]byte(configured))
 	return hex.EncodeToString(s[:])
-}
-
-// write replaces a file of mode 0600 durably. What a killed agent left of the new
-// one is written over by the next.
-func write(path string, body []byte) (err error) {
-	if path, err = symlink.Target(path); err != nil {
-		return err
-	}
-	dir := filepath.Dir(path)
-	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(body)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -5,30 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"bigfleet-providers/agent/internal/statedir"
 	"bigfleet-providers/shared/symlink"
 )
 
 const (
 	fileName    = "journal.json"
-	lockName    = "lock"
 	version     = 1
-	maxFile     = 4 << 20 // a full journal of the longest records is under 1 MiB
 	keepDamaged = 5
 )
-
-// ErrLocked says that another agent works on the same state directory.
-var ErrLocked = errors.New("state directory is in use")
 
 // document is the file's content.
 type document struct {
@@ -36,83 +30,49 @@ type document struct {
 	Records []Record `json:"records"`
 }
 
-// File is a journal in a file. All methods may be called from many goroutines.
+// File is a journal in a state directory. All methods may be called from many
+// goroutines.
 type File struct {
-	dir  string
-	lock *os.File
+	dir *statedir.Dir
 
 	mu   sync.Mutex
 	list list
 }
 
-// Open reads the journal in dir, which it makes if needed, and locks dir
-// against a second agent until Close.
+// Open reads the journal in dir.
 //
 // A damaged file is set aside as journal.json.damaged-<time> and the journal
-// starts empty: the provider still knows which command is open. A directory
-// that cannot be written is no error either, since an agent that does not run
-// cannot say so; Put fails then. The only error is ErrLocked.
-func Open(dir string, log *slog.Logger) (*File, error) {
+// starts empty: the provider still knows which command is open.
+func Open(dir *statedir.Dir, log *slog.Logger) *File {
 	f := &File{dir: dir}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		log.Error("no journal can be written, commands will be refused; make the state directory writable", "dir", dir, "error", err)
-		return f, nil
+	body, err := dir.Read(fileName)
+	if err == nil {
+		f.list, err = decode(body)
 	}
-	lock, err := lockDir(dir)
-	switch {
-	case errors.Is(err, ErrLocked):
-		return nil, err
-	case err != nil:
-		log.Error("the state directory cannot be locked against a second agent", "dir", dir, "error", err)
-	}
-	f.lock = lock
-	switch records, err := read(f.path()); {
-	case err == nil:
-		f.list = records
-	case errors.Is(err, fs.ErrNotExist):
-	default:
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		f.setAside(err, log)
 	}
-	return f, nil
+	return f
 }
 
-// lockDir locks dir until the file that it returns is closed.
-func lockDir(dir string) (*os.File, error) {
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+// MachineOf returns the machine whose commands the journal in the directory at
+// path holds, "" when it holds none or cannot be read.
+func MachineOf(path string) string {
+	body, err := statedir.ReadFile(path, fileName)
 	if err != nil {
-		return nil, err
+		return ""
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: another bigfleet-agent holds %s: stop it first", ErrLocked, lock.Name()), lock.Close())
+	l, err := decode(body)
+	if err != nil || len(l) == 0 {
+		return ""
 	}
-	return lock, nil
+	return l[len(l)-1].Command.MachineID
 }
 
-// Close releases the directory for another agent.
-func (f *File) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.lock == nil {
-		return nil
-	}
-	return f.lock.Close()
-}
+func (f *File) path() string { return f.dir.Path(fileName) }
 
-func (f *File) path() string { return filepath.Join(f.dir, fileName) }
-
-func read(path string) (list, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	body, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(body) > maxFile:
-		return nil, fmt.Errorf("over %d bytes", maxFile)
-	case len(bytes.TrimSpace(body)) == 0:
+func decode(body []byte) (list, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, errors.New("empty file")
 	}
 	var doc document
@@ -182,82 +142,9 @@ func (f *File) Put(rec Record) error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := f.hold(); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	if err := replace(f.path(), append(body, '\n')); err != nil {
+	if err := f.dir.Write(fileName, append(body, '\n')); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	f.list = next
 	return nil
-}
-
-// hold makes a directory that was removed under the agent and takes its lock
-// again, which went with it: another agent may have been quicker.
-func (f *File) hold() error {
-	if f.lock != nil {
-		mine, mineErr := f.lock.Stat()
-		there, err := os.Stat(f.lock.Name())
-		if mineErr == nil && err == nil && os.SameFile(mine, there) {
-			return nil
-		}
-	}
-	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return err
-	}
-	lock, err := lockDir(f.dir)
-	if err != nil {
-		return err
-	}
-	if f.lock != nil {
-		err = f.lock.Close()
-	}
-	f.lock = lock
-	return errors.Join(err, syncDir(filepath.Dir(f.dir)))
-}
-
-// replace writes a file such that a crash leaves either the old or the new one.
-// What a killed agent left of the new one is written over by the next: the name is
-// always the same, and the lock lets one agent write.
-func replace(path string, body []byte) (err error) {
-	if path, err = symlink.Target(path); err != nil {
-		return err
-	}
-	dir := filepath.Dir(path)
-	temp, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, ignoreNotExist(os.Remove(temp.Name())))
-		}
-	}()
-	_, err = temp.Write(body)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temp.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes a rename in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-func ignoreNotExist(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -3,11 +3,10 @@ package journal
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"testing"
 )
 
-// FuzzRead: a journal is read whole and within its bounds, or refused; what was
+// FuzzRead: a journal is read whole, or refused; what was
 // read is the same after it was written again, and holds no blob.
 func FuzzRead(f *testing.F) {
 	golden, err := os.ReadFile("testdata/journal.json")
@@ -17,12 +16,8 @@ func FuzzRead(f *testing.F) {
 	for _, body := range [][]byte{golden, golden[:len(golden)/2], nil, []byte("{}"), []byte("null"), []byte(`{"version":1,"records":[null]}`), []byte(`{"version":1,"records":[{"command":{"command_id":"x","blob":"YQ=="},"attempt":-1,"ack":{}}]}`)} {
 		f.Add(body)
 	}
-	path := filepath.Join(f.TempDir(), fileName)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if err := os.WriteFile(path, body, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l, err := read(path)
+		l, err := decode(body)
 		if err != nil {
 			return
 		}
@@ -38,10 +33,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was read cannot be written: %v", err)
 		}
-		if err := os.WriteFile(path, written, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		again, err := read(path)
+		again, err := decode(written)
 		if err != nil || len(again) != len(l) {
 			t.Fatalf("what was written cannot be read: %d of %d records, %v", len(again), len(l), err)
 		}

@@ -26,6 +26,10 @@ type Record struct {
 	Step string `json:"step"`
 	// Attempt counts the starts of the hook for this command, from 1.
 	Attempt int `json:"attempt"`
+	// Lost counts the runs that ended without a result, Reboots those of them that
+	// a reboot of the host ended. Both are as of the start of the last run.
+	Lost    int `json:"lost,omitempty"`
+	Reboots int `json:"reboots,omitempty"`
 	// BootID is the kernel's boot id at that start: in another boot nothing of
 	// the hook can still run.
 	BootID string `json:"boot_id"`

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"bigfleet-providers/agent/internal/journal"
+	"bigfleet-providers/agent/internal/statedir"
 	"bigfleet-providers/shared/command"
 )
 
@@ -29,18 +30,30 @@ func record(id string) journal.Record {
 	}
 }
 
-func open(t *testing.T, dir string) *journal.File {
+// file is a journal and the directory that it holds.
+type file struct {
+	*journal.File
+	dir *statedir.Dir
+}
+
+func (f file) Close() error { return f.dir.Close() }
+
+func open(t *testing.T, dir string) file {
 	t.Helper()
-	f, err := journal.Open(dir, quiet)
+	d, err := lock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		if err := d.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Error(err)
 		}
 	})
-	return f
+	return file{journal.Open(d, quiet), d}
+}
+
+func lock(dir string) (*statedir.Dir, error) {
+	return statedir.Open(dir, statedir.Owner{MachineID: "m-1"}, journal.MachineOf(dir), quiet)
 }
 
 type both interface {
@@ -170,8 +183,8 @@ func TestKilledWritesDoNotPileUp(t *testing.T) {
 		t.Errorf("the journal has %v", got)
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 2 {
-		t.Errorf("the folder has %v, %v; want the journal and its lock", entries, err)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("the folder has %v, %v; want the journal, its lock and its owner", entries, err)
 	}
 }
 
@@ -247,7 +260,7 @@ func TestFewDamagedFilesAreKept(t *testing.T) {
 func TestLocked(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)
-	if _, err := journal.Open(dir, quiet); !errors.Is(err, journal.ErrLocked) {
+	if _, err := lock(dir); !errors.Is(err, statedir.ErrLocked) {
 		t.Errorf("second Open: %v", err)
 	}
 	if err := f.Close(); err != nil {
@@ -258,11 +271,11 @@ func TestLocked(t *testing.T) {
 
 // An agent on a disk that cannot be written must run, to say so.
 func TestUnwritable(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := open(t, filepath.Join(file, "state"))
+	f := open(t, filepath.Join(path, "state"))
 	if err := f.Put(record("op-1")); err == nil {
 		t.Error("Put succeeded")
 	}
@@ -307,7 +320,7 @@ func TestRemovedDirectoryIsMadeAgain(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v", info, err)
 	}
-	if _, err := journal.Open(dir, quiet); !errors.Is(err, journal.ErrLocked) {
+	if _, err := lock(dir); !errors.Is(err, statedir.ErrLocked) {
 		t.Errorf("a second agent in the new directory: %v", err)
 	}
 	if err := f.Close(); err != nil {
@@ -327,7 +340,7 @@ func TestRemovedDirectoryOfAnotherAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := open(t, dir)
-	if err := f.Put(record("op-1")); !errors.Is(err, journal.ErrLocked) {
+	if err := f.Put(record("op-1")); !errors.Is(err, statedir.ErrLocked) {
 		t.Errorf("Put into another agent's directory: %v", err)
 	}
 	if err := second.Close(); err != nil {

@@ -132,7 +132,26 @@ func TestHooks(t *testing.T) {
 		g.Run(t, "pgrep -f 'slee[p] 7001' && pgrep -f 'slee[p] 7002'")
 		m.Do(t, hosttest.Drain, "")
 	})
+	t.Run("the disk is full for a moment", func(t *testing.T) {
+		g.Run(t, fillState)
+		m.Ask(t, hosttest.Configure, joinBlob)
+		g.AwaitTrue(t, time.Minute, "journalctl -b -u "+unit+" | grep -q 'trying again until its deadline'")
+		g.Run(t, "rm /var/lib/bigfleet-agent/ballast")
+		m.Await(t, pb.MachineState_MACHINE_STATE_CONFIGURED, time.Minute)
+		m.Do(t, hosttest.Drain, "")
+	})
 }
+
+// fillState leaves no room for another file in the agent's state directory until
+// its file ballast is removed.
+const fillState = `set -eu
+	systemctl stop bigfleet-agent
+	cp -a /var/lib/bigfleet-agent /root/state
+	mount -t tmpfs -o size=256k,mode=0700 tmpfs /var/lib/bigfleet-agent
+	cp -a /root/state/. /var/lib/bigfleet-agent/
+	systemctl start bigfleet-agent
+	until bigfleet-agent status | grep -q .; do sleep 0.1; done
+	dd if=/dev/zero of=/var/lib/bigfleet-agent/ballast bs=4k 2>/dev/null || :`
 
 // TestHookFailures: hooks that fail for what the host is or does. Each ends its
 // machine, so each has one of its own.
@@ -165,14 +184,7 @@ func TestHookFailures(t *testing.T) {
 		m.Do(t, hosttest.Create, "")
 		g := m.Guest(t)
 		g.AwaitBooted(t)
-		g.Run(t, `set -eu
-			systemctl stop bigfleet-agent
-			cp -a /var/lib/bigfleet-agent /root/state
-			mount -t tmpfs -o size=256k,mode=0700 tmpfs /var/lib/bigfleet-agent
-			cp -a /root/state/. /var/lib/bigfleet-agent/
-			systemctl start bigfleet-agent
-			until bigfleet-agent status | grep -q .; do sleep 0.1; done
-			dd if=/dev/zero of=/var/lib/bigfleet-agent/ballast bs=4k 2>/dev/null || :`)
+		g.Run(t, fillState)
 		m.Ask(t, hosttest.Configure, joinBlob)
 		got := m.Await(t, pb.MachineState_MACHINE_STATE_FAILED, deadline+20*time.Second)
 		if !strings.Contains(got.GetLastError(), "no space left") {
