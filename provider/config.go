@@ -86,6 +86,7 @@ type BootstrapConfig struct {
 	TLSCert           string
 	TLSKey            string
 	CA                string
+	CAOptional        bool
 	Secret            string
 	SecretPrevious    string
 	AllowRandomSecret bool

@@ -126,6 +126,7 @@ func (c *Config) bootstrapFlags() *pflag.FlagSet {
 	f.StringVar(&b.TLSCert, "bootstrap-tls-cert", "", "PEM `file`: the channel's certificate, chain included; required"+c.withFake(" without the fake")+". Refused when an agent could not verify it for the endpoint's host name with the CA that it pins")
 	f.StringVar(&b.TLSKey, "bootstrap-tls-key", "", "PEM `file`: its key")
 	f.StringVar(&b.CA, "bootstrap-ca", "", "PEM `file`: the only CA that agents trust; none is the channel's certificate itself")
+	f.BoolVar(&b.CAOptional, "bootstrap-ca-optional", false, "take a --bootstrap-ca that is not there at the start, or is empty, for none: a mounted TLS Secret need not have a ca.crt")
 	f.StringVar(&b.Secret, "bootstrap-secret", "", "`secret` from which each machine's token is derived; 32 bytes or more, one trailing line break is dropped. Required"+c.withFake(" without the fake,")+" unless --allow-random-secret is given")
 	f.StringVar(&b.SecretPrevious, "bootstrap-secret-previous", "", "the `secret` before, whose tokens and sealed blobs still work while machines move to the new one")
 	f.BoolVar(&b.AllowRandomSecret, "allow-random-secret", false, "start without a bootstrap secret and make one up; all tokens die with the process, so for trials only")

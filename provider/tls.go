@@ -3,9 +3,12 @@ package provider
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
 
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/certificates"
@@ -76,7 +79,7 @@ func (b BootstrapConfig) source() certificates.Source {
 		Key:  certificates.File{Flag: "bootstrap-tls-key", Path: b.TLSKey},
 		CA:   certificates.File{Flag: "bootstrap-ca", Path: b.CA},
 	}
-	if b.CA == "" {
+	if b.CA == "" || b.CAOptional && isNothing(b.CA) {
 		src.CA = src.Cert
 	}
 	// An agent verifies the endpoint's host name against the pinned CA. Here is
@@ -88,6 +91,13 @@ func (b BootstrapConfig) source() certificates.Source {
 		return nil
 	}
 	return src
+}
+
+// isNothing tells whether a file is not there, or has nothing in it: some issuers
+// put an empty ca.crt into a Secret.
+func isNothing(path string) bool {
+	info, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0
 }
 
 // verify does what an agent does that pins roots.
@@ -108,6 +118,9 @@ func (b BootstrapConfig) verify(m *certificates.Material, roots *x509.CertPool) 
 // data that their CA must fit into whenever it is replaced.
 func (b BootstrapConfig) openCertificates(params cloudinit.Params, log *slog.Logger) (*certificates.Live, error) {
 	src := b.source()
+	if b.CA != "" && src.CA == src.Cert {
+		log.Warn("there is no CA, so that new hosts pin the channel's certificate itself, which cannot be replaced by another while they live: put the CA that signed it there, and start again", "bootstrap-ca", b.CA)
+	}
 	verifies := src.Check
 	src.Check = func(m *certificates.Material) error {
 		if err := verifies(m); err != nil {

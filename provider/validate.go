@@ -149,6 +149,9 @@ func (c *Config) validateBootstrap() error {
 	} else if b.CA != "" {
 		fault("--bootstrap-ca: set without --bootstrap-tls-cert and --bootstrap-tls-key, which it is for")
 	}
+	if b.CAOptional && b.CA == "" && !c.Unread("bootstrap-ca") {
+		fault("--bootstrap-ca-optional: set without --bootstrap-ca, which it is for")
+	}
 	if b.Secret != "" {
 		if _, err := token.NewSecret([]byte(b.Secret)); err != nil {
 			fault("--bootstrap-secret: %w", err)

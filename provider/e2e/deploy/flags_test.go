@@ -66,6 +66,41 @@ func TestProgramAcceptsTheRender(t *testing.T) {
 	}
 }
 
+// TestChannelNeedsNoCA: a TLS Secret without ca.crt, or with an empty one, as some
+// issuers make it, is enough unless the values say otherwise. A damaged one is not
+// passed over.
+func TestChannelNeedsNoCA(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pin     string
+		content []byte // nil: there is no file
+		code    int
+	}{
+		"missing":             {"auto", nil, 0},
+		"empty":               {"auto", []byte{}, 0},
+		"damaged":             {"auto", []byte("-----BEGIN CERTIFICATE-----\n"), 2},
+		"missing, and needed": {"true", nil, 2},
+		"empty, and needed":   {"true", []byte{}, 2},
+		"damaged, not used":   {"false", []byte("-----BEGIN CERTIFICATE-----\n"), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := decode(t, render(t, "scaleway-fr-par", "--values", filepath.Join(chart, "ci", "2-production.yaml"), "--set", "bootstrap.tls.pinCA="+tc.pin))
+			args := layOut(t, o)
+			i := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--bootstrap-tls-cert=") })
+			ca := filepath.Join(filepath.Dir(strings.TrimPrefix(args[i], "--bootstrap-tls-cert=")), "ca.crt")
+			err := os.Remove(ca)
+			if err == nil && tc.content != nil {
+				err = os.WriteFile(ca, tc.content, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code, out := checkConfig(args...); code != tc.code || tc.code != 0 && !strings.Contains(out, "--bootstrap-ca") {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+		})
+	}
+}
+
 // layOut makes what the pod mounts below a temporary folder, sets the container's
 // environment, and returns its arguments with the paths moved there.
 func layOut(t *testing.T, o objects) []string {

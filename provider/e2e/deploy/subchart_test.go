@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,16 +21,12 @@ func parentChart(t *testing.T, values map[string]any) string {
 		t.Fatal(err)
 	}
 	aliased := map[string]any{}
-	for k, v := range production {
-		aliased[k] = v
-	}
+	maps.Copy(aliased, production)
 	aliased["fullnameOverride"] = "second"
 	all := map[string]any{"bigfleet-provider": production, "other": aliased}
 	for k, v := range values {
 		if below, ok := all[k].(map[string]any); ok {
-			for name, value := range v.(map[string]any) {
-				below[name] = value
-			}
+			maps.Copy(below, v.(map[string]any))
 			continue
 		}
 		all[k] = v

@@ -21,6 +21,7 @@
       (printf "--bootstrap-endpoint=%s" $v.bootstrap.endpoint)
       "--bootstrap-tls-cert=/etc/bigfleet/channel-tls/tls.crt" "--bootstrap-tls-key=/etc/bigfleet/channel-tls/tls.key") -}}
     {{- if $v.bootstrap.tls.pinCA }}{{ $args = append $args "--bootstrap-ca=/etc/bigfleet/channel-tls/ca.crt" }}{{ end -}}
+    {{- if eq (toString $v.bootstrap.tls.pinCA) "auto" }}{{ $args = append $args "--bootstrap-ca-optional" }}{{ end -}}
     {{- $args = append $args (printf "--agent-install=%s" $v.agent.install) -}}
     {{- if eq $v.agent.install "channel" -}}
       {{- $args = append $args (printf "--agent-packages=%s" $v.agent.packages.path) -}}

@@ -19,7 +19,7 @@
 {{- if include "bigfleet.channel" . -}}
   {{- with .Values.bootstrap.tls.secretName -}}
     {{- $keys := list "tls.crt" "tls.key" -}}
-    {{- if $.Values.bootstrap.tls.pinCA }}{{ $keys = append $keys "ca.crt" }}{{ end -}}
+    {{- if eq (toString $.Values.bootstrap.tls.pinCA) "true" }}{{ $keys = append $keys "ca.crt" }}{{ end -}}
     {{- $all = append $all (dict "value" "bootstrap.tls.secretName" "name" . "keys" $keys) -}}
   {{- end -}}
   {{- with .Values.bootstrap.secret -}}
@@ -74,7 +74,7 @@
         {{- if not (has $key $have) -}}
           {{- $hint := "" -}}
           {{- if and (eq $key "ca.crt") (eq $ref.value "tls.secretName") }}{{ $hint = "; add it, or set tls.mutual=false to serve callers without a certificate" }}{{ end -}}
-          {{- if and (eq $key "ca.crt") (eq $ref.value "bootstrap.tls.secretName") }}{{ $hint = "; add it, or set bootstrap.tls.pinCA=false to have agents pin the certificate itself" }}{{ end -}}
+          {{- if and (eq $key "ca.crt") (eq $ref.value "bootstrap.tls.secretName") }}{{ $hint = "; add it, or set bootstrap.tls.pinCA=auto to have agents pin the certificate itself" }}{{ end -}}
           {{- $faults = append $faults (printf "%s: Secret %s has no key %s%s" $ref.value $ref.name $key $hint) -}}
         {{- end -}}
       {{- end -}}
