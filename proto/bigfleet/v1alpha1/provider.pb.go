@@ -466,7 +466,10 @@ func (x *MachineRef) GetId() string {
 // MachineList is one page of machines.
 type MachineList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In ascending order of their last change.
+	// In ascending order of their last change. A list that max_results caps and
+	// that has no since_revision may begin anywhere in that order; it is continued
+	// to the newest change, then from the oldest to where it began, then with what
+	// changed meanwhile.
 	Machines []*Machine `protobuf:"bytes,1,rep,name=machines,proto3" json:"machines,omitempty"`
 	// Opaque; pass it back as since_revision to continue or to read a delta.
 	Revision      []byte `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"`

@@ -44,8 +44,6 @@ func (s *server) refusesArguments(t *testing.T, id string) {
 		"no cluster_id":              {&pb.ConfigureRequest{MachineId: id, ShardId: run, ShardEpoch: 9, SequenceNumber: 9}, []string{"cluster_id"}},
 		"negative grace":             {&pb.DrainRequest{MachineId: id, GracePeriodSeconds: -1, ShardId: run, ShardEpoch: 9, SequenceNumber: 9}, []string{"grace_period_seconds", "-1"}},
 		"smallest grace":             {&pb.DrainRequest{MachineId: id, GracePeriodSeconds: math.MinInt64, ShardId: run, ShardEpoch: 9, SequenceNumber: 9}, []string{"grace_period_seconds"}},
-		"negative epoch":             {&pb.DeleteRequest{MachineId: id, ShardId: run, ShardEpoch: -1, SequenceNumber: 9}, []string{"shard_epoch", "-1"}},
-		"negative sequence":          {&pb.DeleteRequest{MachineId: id, ShardId: run, ShardEpoch: 9, SequenceNumber: math.MinInt64}, []string{"sequence_number"}},
 		"long machine_id":            {&pb.CreateRequest{MachineId: strings.Repeat("m", maxID+1), ShardId: run, ShardEpoch: 9, SequenceNumber: 9}, []string{"machine_id", "257", "256"}},
 		"long shard_id":              {&pb.DrainRequest{MachineId: id, ShardId: strings.Repeat("s", maxID+1), ShardEpoch: 9, SequenceNumber: 9}, []string{"shard_id", "257", "256"}},
 		"long cluster_id":            {&pb.ConfigureRequest{MachineId: id, ClusterId: strings.Repeat("c", maxID+1), ShardId: run, ShardEpoch: 9, SequenceNumber: 9}, []string{"cluster_id", "257", "256"}},
@@ -53,8 +51,8 @@ func (s *server) refusesArguments(t *testing.T, id string) {
 		"large metadata":             {&pb.ConfigureRequest{MachineId: id, ClusterId: "c", ShardMetadata: metadataOf(3, maxMetadata+1), ShardId: run, ShardEpoch: 9, SequenceNumber: 9}, []string{"shard_metadata", "1048577", "1048576"}},
 		"many keys":                  {&pb.ConfigureRequest{MachineId: id, ClusterId: "c", ShardMetadata: metadataOf(maxKeys+1, 8*(maxKeys+1)), ShardId: run, ShardEpoch: 9, SequenceNumber: 9}, []string{"shard_metadata", "4097", "4096"}},
 		"every fault at once": {
-			&pb.ConfigureRequest{BootstrapBlob: make([]byte, maxBlob+1), ShardId: run, ShardEpoch: -1, SequenceNumber: -2},
-			[]string{"machine_id", "cluster_id", "shard_epoch", "sequence_number", "bootstrap_blob"},
+			&pb.ConfigureRequest{BootstrapBlob: make([]byte, maxBlob+1), ShardId: strings.Repeat("s", maxID+1), ShardEpoch: -1, SequenceNumber: -2},
+			[]string{"machine_id", "cluster_id", "shard_id", "bootstrap_blob"},
 		},
 		"stale besides": {&pb.DrainRequest{MachineId: id, GracePeriodSeconds: -1, ShardId: run, ShardEpoch: 0, SequenceNumber: 1}, []string{"grace_period_seconds"}},
 	} {

@@ -34,7 +34,17 @@ func TestFence(t *testing.T) {
 			tok  token
 			want bool
 		}{
-			{token{shard, 5, 10}, true}, // first contact, whatever it is
+			{token{shard, math.MinInt64, math.MinInt64}, true}, // first contact, whatever it is
+			{token{shard, math.MinInt64, math.MinInt64}, false},
+			{token{shard, math.MinInt64, math.MaxInt64}, true},
+			{token{shard, -1, 0}, true}, // negative numbers are numbers
+			{token{shard, -1, -1}, false},
+			{token{shard, -2, 5}, false},
+			{token{shard, 0, -5}, true},
+			{token{shard, 0, -4}, true},
+			{token{shard, 0, -4}, false},
+			{token{shard, -1, math.MaxInt64}, false},
+			{token{shard, 5, 10}, true},
 			{token{shard, 5, 10}, false},
 			{token{shard, 5, 9}, false},
 			{token{shard, 4, 11}, false},
@@ -49,7 +59,9 @@ func TestFence(t *testing.T) {
 			{token{"", 0, 0}, true},     // an empty token is not fenced
 			{token{shard, 6, 1}, false}, // nor does it move a mark
 			{token{shard, math.MaxInt64 - 1, math.MaxInt64}, true},
+			{token{shard, math.MaxInt64, math.MinInt64}, true},
 			{token{shard, math.MaxInt64, 0}, true},
+			{token{shard, math.MinInt64, math.MaxInt64}, false},
 			{token{shard, math.MaxInt64, math.MaxInt64}, true},
 			{token{shard, math.MaxInt64, math.MaxInt64}, false},
 			{token{shard, 0, 1}, false},

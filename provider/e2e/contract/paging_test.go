@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,7 +31,8 @@ func TestMaxResults(t *testing.T) {
 	}
 }
 
-// TestPaging: pages have no gap and no repeat.
+// TestPaging: pages have no gap and no repeat. They go through the full list once,
+// from anywhere in it.
 func TestPaging(t *testing.T) {
 	s := open(t, 40)
 	if *target == "" {
@@ -60,9 +62,48 @@ func TestPaging(t *testing.T) {
 					break
 				}
 			}
+			if begin := slices.Index(want, slices.Concat(got, []string{""})[0]); begin > 0 {
+				want = slices.Concat(want[begin:], want[:begin])
+			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("pages of %d of %v (-want +got):\n%s", most, states, diff)
 			}
+		}
+	}
+}
+
+// TestCallersOfOne: callers who each ask for one machine get one each while there
+// are some, and so do callers of a few.
+func TestCallersOfOne(t *testing.T) {
+	s := open(t, 40)
+	for _, states := range [][]pb.MachineState{nil, {speculative}} {
+		total := len(s.page(states, 0, nil).GetMachines())
+		for _, most := range []int{1, 2, 5} {
+			callers := min(total/most, 12)
+			pages := make([][]string, callers)
+			var wg sync.WaitGroup
+			for i := range callers {
+				wg.Go(func() {
+					l, err := s.List(t.Context(), &pb.ListFilter{States: states, MaxResults: int32(most)})
+					if err != nil {
+						t.Error(err)
+					}
+					pages[i] = idsOf(l)
+				})
+			}
+			wg.Wait()
+			got := slices.Concat(pages...)
+			slices.Sort(got)
+			if distinct := len(slices.Compact(got)); distinct != callers*most {
+				t.Errorf("%d callers for %d of %v got %d machines: %v", callers, most, states, distinct, pages)
+			}
+		}
+		if total < 2 {
+			continue
+		}
+		all := func() string { return idsOf(s.page(states, int32(total), nil))[0] }
+		if first, second := all(), all(); first == second {
+			t.Errorf("two lists of at most all %d of %v begin with %s", total, states, first)
 		}
 	}
 }

@@ -84,12 +84,6 @@ func (q Request) Check(rules Rules) *Error {
 	}
 	id("machine_id", q.MachineID)
 	id("shard_id", q.Fence.Shard)
-	if q.Fence.Epoch < 0 {
-		fault("shard_epoch: %d is negative", q.Fence.Epoch)
-	}
-	if q.Fence.Sequence < 0 {
-		fault("sequence_number: %d is negative", q.Fence.Sequence)
-	}
 	if rules.RequireFence && q.Fence.Empty() {
 		fault("shard_id, shard_epoch, sequence_number: missing, and this provider requires a fencing token (--require-fence)")
 	}

@@ -23,7 +23,7 @@ type Mark struct {
 }
 
 // Admits says whether the token is strictly newer than the mark: a higher
-// epoch, or the same epoch and a higher sequence.
+// epoch, or the same epoch and a higher sequence. Negative numbers are numbers.
 func (m Mark) Admits(f Fence) bool {
 	if f.Epoch != m.Epoch {
 		return f.Epoch > m.Epoch

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"unsafe"
@@ -40,6 +41,30 @@ func TestMarks(t *testing.T) {
 			t.Errorf("shards %q", shards)
 		}
 	})
+}
+
+// TestAdmits: of two tokens the one with the higher epoch is newer, of one epoch
+// the one with the higher sequence, over the whole range of both.
+func TestAdmits(t *testing.T) {
+	numbers := []int64{math.MinInt64, math.MinInt64 + 1, -2, -1, 0, 1, 2, math.MaxInt64 - 1, math.MaxInt64}
+	var tokens []Mark // in ascending order
+	for _, epoch := range numbers {
+		for _, sequence := range numbers {
+			tokens = append(tokens, Mark{epoch, sequence})
+		}
+	}
+	for i, mark := range tokens {
+		for j, token := range tokens {
+			if got := mark.Admits(Fence{"s", token.Epoch, token.Sequence}); got != (j > i) {
+				t.Errorf("mark %v admits %v: %v", mark, token, got)
+			}
+		}
+	}
+	for _, f := range []Fence{{"", -1, 0}, {"", 0, -1}, {"", 0, math.MinInt64}, {"s", 0, 0}} {
+		if f.Empty() {
+			t.Errorf("%v is taken for no token", f)
+		}
+	}
 }
 
 // TestRecordSize keeps a hundred thousand records from growing unnoticed: past

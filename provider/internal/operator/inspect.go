@@ -100,7 +100,10 @@ func summarise(c *store.Contents) summary {
 	shards := map[string]shardSummary{}
 	mark := func(marks machine.Marks) {
 		for _, m := range marks {
-			sh := shards[m.Shard]
+			sh, seen := shards[m.Shard]
+			if !seen {
+				sh.Epoch = m.Epoch // which may be negative
+			}
 			shards[m.Shard] = shardSummary{m.Shard, sh.Machines + 1, max(sh.Epoch, m.Epoch)}
 		}
 	}

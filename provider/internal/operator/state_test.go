@@ -39,7 +39,7 @@ func stateFile(t *testing.T) string {
 	for i, r := range []machine.Record{
 		{ID: "m-free", State: machine.Speculative},
 		{ID: "m-busy", State: machine.Configuring, Cluster: "prod", Metadata: map[string]string{"k": "<v>"}, Host: "fr-par-1/1",
-			Marks: machine.Marks{}.With("shard-1", machine.Mark{Epoch: 7, Sequence: 8}).With("shard-2", machine.Mark{Epoch: 1, Sequence: 1}), History: machine.History{Create: "op-1", Configure: "op-2"},
+			Marks: machine.Marks{}.With("shard-1", machine.Mark{Epoch: 7, Sequence: 8}).With("shard-2", machine.Mark{Epoch: -3, Sequence: 1}), History: machine.History{Create: "op-1", Configure: "op-2"},
 			Op: &machine.Operation{ID: "op-2", Kind: machine.Configure, Step: "deliver", Started: at, Deadline: at.Add(15 * time.Minute), StepBegan: at, Sealed: sealed, Ref: "fr-par-1/1"}},
 		{ID: "m-lost", State: machine.Failed, LastError: "gone", Leftover: &machine.Leftover{OperationID: "op-3", Ref: "fr-par-1/2", After: at}},
 		{ID: "nobody", Marks: machine.Marks{}.With("shard-1", machine.Mark{Epoch: 9, Sequence: 1})},

@@ -1,10 +1,11 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -37,8 +38,8 @@ func (p *program) walkCommand() *cobra.Command {
 		Use: "walk [MACHINE] [flags]", Short: "Try a whole cycle on one free machine: create, configure, drain, delete",
 		Long: `
 A smoke test of provider, cloud, agent and hook. It takes the SPECULATIVE machine
-that is named, or the cheapest, of --type if that is given; a dedicated server only
-when it is named, by id or type. It says what that costs, and on a terminal asks
+that is named, or one of the cheapest, of --type if that is given; a dedicated server
+only when it is named, by id or type. It says what that costs, and on a terminal asks
 first, unless --yes is given. Each step is waited for.
 
 If a step fails, or you interrupt, it cleans up: it waits for what is under way,
@@ -78,6 +79,9 @@ printf '#!/bin/sh\ntrue\n' | capacityctl walk --cluster trial --blob-file -
 	return c
 }
 
+// maxSteps is how many calls a walk sends at most, those to clean up included.
+const maxSteps = 8
+
 func (w *walker) check(args []string) error {
 	errs := []error{w.program.conn.check(), w.order.checkFence(), w.order.checkGrace(), checkTimeout(w.timeout)}
 	switch {
@@ -85,6 +89,9 @@ func (w *walker) check(args []string) error {
 		errs = append(errs, fmt.Errorf("it takes one machine, and got %d arguments; for single steps see capacityctl create, configure, drain and delete", len(args)))
 	case len(args) == 1 && w.typ != "":
 		errs = append(errs, errors.New("--type: of no use beside a machine's id"))
+	}
+	if w.order.sequence > math.MaxInt64-maxSteps {
+		errs = append(errs, fmt.Errorf("--sequence: %d leaves no numbers for the calls of a walk; give a lower one, or a higher --epoch", w.order.sequence))
 	}
 	switch {
 	case !w.noConfigure && (w.order.cluster == "" || w.blob == ""):
@@ -162,9 +169,10 @@ func (w *walker) pick(ctx context.Context, args []string) (*pb.Machine, error) {
 		}
 		return nil, errors.New("walk: no SPECULATIVE machine is free that can be given back; capacityctl list shows what there is. A dedicated server is taken only when it is named")
 	}
-	return slices.MinFunc(free, func(a, b *pb.Machine) int {
-		return cmp.Or(orders["price"](a, b), orders["id"](a, b))
-	}), nil
+	cheapest := slices.MinFunc(free, orders["price"])
+	free = slices.DeleteFunc(free, func(m *pb.Machine) bool { return orders["price"](m, cheapest) > 0 })
+	// Any of them: two walks at the same time should not take the same machine.
+	return free[rand.IntN(len(free))], nil
 }
 
 // dedicated says whether the machine's server, once ordered, is not given back.

@@ -122,11 +122,17 @@ func BenchmarkDo(b *testing.B) {
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		s := benchStore(b, "", n)
+		for i := range 3 { // of all these
+			if _, err := s.Do(b.Context(), benchID(i), to(machine.Configured)); err != nil {
+				b.Fatal(err)
+			}
+		}
 		head := s.List(Filter{}).Revision
 		for name, f := range map[string]Filter{
 			"full":        {},
 			"empty delta": {Since: head},
 			"page of 100": {Max: 100},
+			"one of few":  {Max: 1, States: []machine.State{machine.Configured}},
 		} {
 			b.Run(fmt.Sprintf("%s of %d", name, n), func(b *testing.B) {
 				b.ReportAllocs()

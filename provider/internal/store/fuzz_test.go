@@ -79,15 +79,23 @@ func FuzzValue(f *testing.F) {
 
 // FuzzCursor: a cursor is one that this store gave out, or foreign.
 func FuzzCursor(f *testing.F) {
+	const head = 1000
 	s := &Store{instance: [instanceBytes]byte{1, 2, 3}}
 	other := &Store{instance: [instanceBytes]byte{1, 2, 4}}
-	for _, c := range [][]byte{nil, s.cursor(0), s.cursor(1<<64 - 1), other.cursor(7), s.cursor(7)[1:], append(s.cursor(7), 0), slices.Repeat([]byte{0}, cursorBytes)} {
+	since := func(revision uint64) []span { return []span{{revision, endless}} }
+	walk := s.cursor([]span{{3, 9}, {0, 2}, {9, endless}})
+	for _, c := range [][]byte{nil, s.cursor(since(0)), s.cursor(since(head)), s.cursor(since(head + 1)), s.cursor(since(endless)), other.cursor(since(7)), walk, walk[1:], append(walk, 0), slices.Repeat([]byte{0}, cursorBytes)} {
 		f.Add(c)
 	}
 	f.Fuzz(func(t *testing.T, cursor []byte) {
-		revision, ok := s.revision(cursor)
-		if ok != (len(cursor) == cursorBytes && bytes.Equal(cursor, s.cursor(revision))) {
-			t.Errorf("%x is revision %d, %v", cursor, revision, ok)
+		left, ok := s.decodeCursor(cursor, head)
+		if ok && !bytes.Equal(cursor, s.cursor(left)) {
+			t.Errorf("%x is taken for %v", cursor, left)
+		}
+		for _, l := range left {
+			if l.after > head || l.to != endless && l.to > head {
+				t.Errorf("%x has revisions to come: %v", cursor, left)
+			}
 		}
 	})
 }

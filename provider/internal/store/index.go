@@ -3,40 +3,52 @@ package store
 import (
 	"sync"
 
+	"github.com/tidwall/btree"
+
 	"bigfleet-providers/provider/internal/machine"
 )
 
-// index is the committed state as readers see it: machines by id, and a list of
-// them in ascending order of revision. The list runs through an array of slots,
-// so that it costs 8 bytes a machine and no allocation to move one to its end.
+// index is the committed state as readers see it: machines by id, and by
+// revision within each state, so that a List costs what it returns, whatever its
+// filter and wherever it begins.
 //
 // Only the committer writes. It may read without the lock; all others take it.
 type index struct {
-	mu             sync.RWMutex
-	ids            map[string]int32
-	slots          []slot
-	free           []int32 // slots without a machine
-	oldest, newest int32   // the ends of the list
-	head           uint64  // the last revision given out
-	tally          tally
+	mu    sync.RWMutex
+	ids   map[string]int32
+	slots []slot
+	free  []int32 // slots without a machine
+	// orders are the machines of each state, in ascending order of revision.
+	orders [states]*btree.BTreeG[place]
+	head   uint64 // the last revision given out
+	tally  tally
+
+	starts starts
 }
+
+// states is the number of states, Unknown included.
+const states = machine.Failed + 1
 
 // slot is one machine's place. What rec and view point to is never changed.
 type slot struct {
-	rec        *machine.Record
-	view       []byte
-	revision   uint64
-	state      machine.State
-	prev, next int32
+	rec      *machine.Record
+	view     []byte
+	revision uint64
+	state    machine.State
 }
 
-// none is the index of no slot.
-const none int32 = -1
+// place is where the machine of a revision is found.
+type place struct {
+	revision uint64
+	slot     int32
+}
 
 func (x *index) init() {
 	x.ids = map[string]int32{}
-	x.oldest, x.newest = none, none
 	x.tally = tally{}
+	for state := range x.orders {
+		x.orders[state] = btree.NewBTreeGOptions(func(a, b place) bool { return a.revision < b.revision }, btree.Options{NoLocks: true})
+	}
 }
 
 // reserve makes room for so many machines in an index without any.
@@ -74,9 +86,10 @@ func (x *index) records() []*machine.Record {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	out := make([]*machine.Record, 0, len(x.ids))
-	for i := x.oldest; i != none; i = x.slots[i].next {
-		out = append(out, x.slots[i].rec)
-	}
+	x.ascend(everyState, span{0, endless}, func(s *slot) bool {
+		out = append(out, s.rec)
+		return true
+	})
 	return out
 }
 
@@ -94,7 +107,7 @@ func (x *index) publish(b *batch) {
 	x.head = b.head
 }
 
-// put sets a machine; with a new revision it moves to the end of the list.
+// put sets a machine.
 func (x *index) put(id string, rec *machine.Record, view []byte) {
 	i, ok := x.ids[id]
 	switch {
@@ -106,15 +119,15 @@ func (x *index) put(id string, rec *machine.Record, view []byte) {
 		x.slots = append(x.slots, slot{})
 	}
 	s := &x.slots[i]
-	moved := !ok || s.revision != rec.Revision
+	moved := !ok || s.revision != rec.Revision || s.state != rec.State
 	if ok && moved {
-		x.unlink(i)
+		x.orders[s.state].Delete(place{revision: s.revision})
 	}
 	x.tally.replace(s.rec, rec)
-	s.rec, s.view, s.revision, s.state = rec, view, rec.Revision, rec.State
+	*s = slot{rec, view, rec.Revision, rec.State}
 	x.ids[id] = i
 	if moved {
-		x.link(i)
+		x.orders[rec.State].Load(place{rec.Revision, i}) // Set, and quicker at the end
 	}
 }
 
@@ -123,50 +136,71 @@ func (x *index) remove(id string) {
 	if !ok {
 		return
 	}
-	x.unlink(i)
+	s := &x.slots[i]
+	x.orders[s.state].Delete(place{revision: s.revision})
 	delete(x.ids, id)
-	x.tally.replace(x.slots[i].rec, nil)
-	x.slots[i] = slot{}
+	x.tally.replace(s.rec, nil)
+	*s = slot{}
 	x.free = append(x.free, i)
 }
 
-// link adds the slot at the end of the list.
-func (x *index) link(i int32) {
-	s := &x.slots[i]
-	s.prev, s.next = x.newest, none
-	if x.newest == none {
-		x.oldest = i
-	} else {
-		x.slots[x.newest].next = i
-	}
-	x.newest = i
-}
-
-func (x *index) unlink(i int32) {
-	s := &x.slots[i]
-	if s.prev == none {
-		x.oldest = s.next
-	} else {
-		x.slots[s.prev].next = s.next
-	}
-	if s.next == none {
-		x.newest = s.prev
-	} else {
-		x.slots[s.next].prev = s.prev
-	}
-}
-
-// after returns the first slot in the list with a revision above the given one.
-// It walks from both ends at once: the cost is that of the shorter way, be it a
-// small delta or one of the first pages of many.
-func (x *index) after(revision uint64) int32 {
-	for f, b := x.oldest, x.newest; f != none; f, b = x.slots[f].next, x.slots[b].prev {
-		if x.slots[f].revision > revision {
-			return f
-		}
-		if x.slots[b].revision <= revision {
-			return x.slots[b].next
+// count is how many machines are in one of the states.
+func (x *index) count(in stateSet) (n int) {
+	for state, order := range x.orders {
+		if in.has(machine.State(state)) {
+			n += order.Len()
 		}
 	}
-	return none
+	return n
+}
+
+// at returns the revision of the nth machine in one of the states, one state
+// after the other.
+func (x *index) at(in stateSet, n int) uint64 {
+	for state, order := range x.orders {
+		if !in.has(machine.State(state)) {
+			continue
+		}
+		if n < order.Len() {
+			p, _ := order.GetAt(n)
+			return p.revision
+		}
+		n -= order.Len()
+	}
+	return 0
+}
+
+// ascend calls yield with the machines of the span in one of the states, in
+// ascending order of revision, until yield returns false; that is what it
+// returns then.
+func (x *index) ascend(in stateSet, within span, yield func(*slot) bool) bool {
+	var orders []btree.IterG[place]
+	for state, order := range x.orders {
+		if !in.has(machine.State(state)) || order.Len() == 0 {
+			continue
+		}
+		if it := order.Iter(); it.Seek(place{revision: within.after + 1}) {
+			orders = append(orders, it)
+		}
+	}
+	for len(orders) > 0 {
+		next := 0
+		for i := range orders[1:] {
+			if orders[i+1].Item().revision < orders[next].Item().revision {
+				next = i + 1
+			}
+		}
+		p := orders[next].Item()
+		if p.revision > within.to {
+			return true
+		}
+		if !yield(&x.slots[p.slot]) {
+			return false
+		}
+		if !orders[next].Next() {
+			orders[next] = orders[len(orders)-1]
+			orders = orders[:len(orders)-1]
+		}
+	}
+	return true
 }

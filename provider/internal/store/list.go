@@ -1,6 +1,8 @@
 package store
 
 import (
+	"math"
+
 	"bigfleet-providers/provider/internal/machine"
 )
 
@@ -11,15 +13,17 @@ type Filter struct {
 	States []machine.State
 	// Max caps the page; 0 or less means no cap.
 	Max int
-	// Since is the Revision of an earlier page: only machines that changed after
-	// it are returned. Empty, or one that this store did not make, means all.
+	// Since is the Revision of an earlier page: only machines that it and the pages
+	// before it did not show, or that changed since, are returned. Empty, or one
+	// that this store did not make, means all.
 	Since []byte
 }
 
 // Page is the answer to a List.
 type Page struct {
-	// Views are the machines in ascending order of their last visible change.
-	// The bytes are shared: never to be changed.
+	// Views are the machines in ascending order of their last visible change; a
+	// page that Max caps may begin anywhere in that order, and go on with the
+	// longest unchanged after the last. The bytes are shared: never to be changed.
 	Views [][]byte
 	// Revision, as Filter.Since, continues where the page ends: behind its last
 	// machine when Max cut it, else at the present.
@@ -27,57 +31,48 @@ type Page struct {
 }
 
 // List returns machines of one consistent state. It never waits for a commit.
+//
+// A capped List without a cursor begins behind the machines that the one before
+// it with the same filter showed: callers who each ask for one machine get
+// different ones. Such a walk reads to the newest machine, then from the oldest to
+// where it began, then what changed meanwhile.
 func (s *Store) List(f Filter) Page {
-	since, ok := s.revision(f.Since)
-	views, revision := s.index.list(mask(f.States), f.Max, since, ok)
-	return Page{Views: views, Revision: s.cursor(revision)}
-}
-
-// mask turns states into a set. No machine is in state Unknown, so its bit
-// makes a filter of nothing but states that do not exist match nothing.
-func mask(states []machine.State) uint64 {
-	if len(states) == 0 {
-		return ^uint64(0)
+	in, most := setOf(f.States), f.Max
+	if most <= 0 {
+		most = math.MaxInt
 	}
-	m := uint64(1) << machine.Unknown
-	for _, s := range states {
-		if s >= 0 && s < 64 {
-			m |= 1 << s
-		}
-	}
-	return m
-}
-
-// list collects under the read lock, so that all it returns is of one revision;
-// the views are encoded already and are not touched.
-func (x *index) list(states uint64, most int, since uint64, delta bool) ([][]byte, uint64) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	start := x.oldest
-	var views [][]byte
+	_, head := s.index.sizes()
+	left, ok := s.decodeCursor(f.Since, head)
+	var p part
 	switch {
-	case delta && since <= x.head: // a future revision is not ours
-		start = x.after(since)
-	case states == ^uint64(0):
-		n := len(x.ids)
-		if most > 0 {
-			n = min(n, most)
-		}
-		views = make([][]byte, 0, n)
+	case ok:
+		p = s.index.list(in, most, left)
+	case most == math.MaxInt:
+		p = s.index.list(in, most, []span{{0, endless}})
+	default:
+		p = s.index.begin(in, most)
 	}
-	last := x.head
-	for i := start; i != none; i = x.slots[i].next {
-		s := &x.slots[i]
-		if states>>s.state&1 == 0 {
-			continue
-		}
-		if most > 0 && len(views) == most {
-			return views, last
-		}
-		views = append(views, s.view)
-		if most > 0 {
-			last = s.revision
-		}
-	}
-	return views, x.head
+	return Page{Views: p.views, Revision: s.cursor(p.left)}
 }
+
+// stateSet is a set of states.
+type stateSet uint16
+
+// everyState is the filter that names none.
+const everyState = stateSet(1<<states - 1)
+
+// setOf turns a filter into a set. No machine is in state Unknown.
+func setOf(filter []machine.State) stateSet {
+	if len(filter) == 0 {
+		return everyState
+	}
+	var in stateSet
+	for _, s := range filter {
+		if s >= 0 && s < states {
+			in |= 1 << s
+		}
+	}
+	return in
+}
+
+func (in stateSet) has(s machine.State) bool { return in>>s&1 == 1 }

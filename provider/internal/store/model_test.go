@@ -24,23 +24,48 @@ type model struct {
 	head     uint64
 }
 
-func (m *model) list(states []machine.State, most int, since uint64) (ids []string, revision uint64) {
-	var all []machine.Record
-	for _, r := range m.machines {
-		if r.Revision > since && (len(states) == 0 || slices.Contains(states, r.State)) {
-			all = append(all, r)
+// read is the next page of what is left to read.
+func (m *model) read(in []machine.State, most int, left []span) (ids []string, rest []span) {
+	if most <= 0 {
+		most = len(m.machines) + 1
+		left = slices.SortedFunc(slices.Values(left), func(a, b span) int { return cmp.Compare(a.after, b.after) })
+	}
+	for i, s := range left {
+		var all []machine.Record
+		for _, r := range m.machines {
+			if r.Revision > s.after && r.Revision <= s.to && (len(in) == 0 || slices.Contains(in, r.State)) {
+				all = append(all, r)
+			}
+		}
+		slices.SortFunc(all, func(a, b machine.Record) int { return cmp.Compare(a.Revision, b.Revision) })
+		for _, r := range all {
+			if len(ids) == most {
+				return ids, append([]span{s}, left[i+1:]...)
+			}
+			ids, s.after = append(ids, string(view(&r))), r.Revision
 		}
 	}
-	slices.SortFunc(all, func(a, b machine.Record) int { return cmp.Compare(a.Revision, b.Revision) })
-	revision = m.head
-	if most > 0 && len(all) > most {
-		all = all[:most]
-		revision = all[most-1].Revision
+	return ids, []span{{m.head, endless}}
+}
+
+// fresh is what a page without a cursor began to read, by its first machine.
+func (m *model) fresh(most int, page []string) []span {
+	if most <= 0 || len(page) == 0 {
+		return []span{{0, endless}}
 	}
-	for _, r := range all {
-		ids = append(ids, string(view(&r)))
+	for _, r := range m.machines {
+		if string(view(&r)) == page[0] && r.Revision > 1 {
+			return []span{{r.Revision - 1, m.head}, {0, r.Revision - 1}, {m.head, endless}}
+		}
 	}
-	return ids, revision
+	return []span{{0, m.head}, {m.head, endless}}
+}
+
+// walked is the cursor of a walk with a filter, and what is left to read by it.
+type walked struct {
+	states []machine.State
+	cursor []byte
+	left   []span
 }
 
 // TestAgainstModel runs random calls, lists and restarts against the model.
@@ -63,7 +88,8 @@ func TestAgainstModel(t *testing.T) {
 			}
 		}()
 		m := model{machines: map[string]machine.Record{}, marks: map[string]machine.Marks{}, next: map[string]int{}}
-		cursors := []uint64{0}
+		walks := []walked{{}}
+		firsts := map[string]string{} // of the last fresh capped page, by filter
 		id := rapid.SampledFrom([]string{"a", "b", "c", "d", "a-r2", "a-r3"})
 		state := rapid.Custom(func(t *rapid.T) machine.State { return machine.State(rapid.IntRange(1, 8).Draw(t, "state")) })
 		seq := int64(0)
@@ -129,27 +155,45 @@ func TestAgainstModel(t *testing.T) {
 				check(id, got, err)
 			},
 			"list": func(t *rapid.T) {
-				var states []machine.State
-				if rapid.Bool().Draw(t, "filter") {
+				w := rapid.SampledFrom(walks).Draw(t, "since")
+				states := w.states
+				if w.cursor == nil && rapid.Bool().Draw(t, "filter") {
 					states = rapid.SliceOfN(state, 1, 3).Draw(t, "states")
 				}
 				most := rapid.IntRange(0, 4).Draw(t, "max")
-				since := rapid.SampledFrom(cursors).Draw(t, "since")
-				page := s.List(Filter{States: states, Max: most, Since: s.cursor(since)})
-				want, revision := m.list(states, most, since)
-				if d := diff.Diff(append([]string{}, want...), texts(page)); d != "" {
-					t.Fatalf("list since %d (-want +got):\n%s", since, d)
+				page := s.List(Filter{States: states, Max: most, Since: w.cursor})
+				got := texts(page)
+				if w.cursor == nil {
+					w.left = m.fresh(most, got)
 				}
-				if got, ok := s.revision(page.Revision); !ok || got != revision {
-					t.Fatalf("revision %d, want %d", got, revision)
+				want, left := m.read(states, most, w.left)
+				if d := diff.Diff(append([]string{}, want...), got); d != "" {
+					t.Fatalf("list of what is left in %v (-want +got):\n%s", w.left, d)
 				}
-				cursors = append(cursors, revision)
+				rest, ok := s.decodeCursor(page.Revision, m.head)
+				wantLeft, _ := m.read(states, len(m.machines)+1, left)
+				gotLeft, _ := m.read(states, len(m.machines)+1, rest)
+				if !ok || !slices.Equal(wantLeft, gotLeft) {
+					t.Fatalf("left %v, want %v", rest, left)
+				}
+				if len(left) == 1 && !slices.Equal(left, rest) {
+					t.Fatalf("left %v at the end, want %v", rest, left)
+				}
+				walks = append(walks, walked{states, page.Revision, left})
+				if all, _ := m.read(states, 0, []span{{0, endless}}); w.cursor == nil && most > 0 && len(all) > 1 {
+					filter := fmt.Sprint(setOf(states))
+					if firsts[filter] == got[0] {
+						t.Fatalf("two pages of %v begin with %s", states, got[0])
+					}
+					firsts[filter] = got[0]
+				}
 			},
 			"restart": func(t *rapid.T) {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
 				s = open()
+				clear(firsts)
 			},
 			"": func(t *rapid.T) {
 				stats := s.Stats()
