@@ -2,13 +2,12 @@ package provider
 
 import (
 	"errors"
-	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"bigfleet-providers/shared/flags"
 )
 
 // Config is what an operator can set for whichever vendor; what is one vendor's is in
@@ -63,7 +62,7 @@ type Config struct {
 	settings Settings
 	flags    Flags           // what settings declared
 	set      map[string]bool // flags that the operator gave
-	unread   map[string]bool // flags whose variable could not be read
+	unread   map[string]bool // flags that Load found a fault with
 }
 
 // newConfig is what one command line for the vendor's program is read into.
@@ -76,7 +75,8 @@ func newConfig(v Vendor) *Config {
 // Given says whether the flag was on the command line.
 func (c *Config) Given(flag string) bool { return c.set[flag] }
 
-// Unread says whether the flag's variable could not be read, which Load reported.
+// Unread says whether the flag or its variable could not be read, or was given and
+// empty, which Load reported.
 func (c *Config) Unread(flag string) bool { return c.unread[flag] }
 
 // BootstrapConfig is the bootstrap channel's part.
@@ -129,86 +129,27 @@ func Load(v Vendor, args []string, lookup func(string) (string, bool)) (*Config,
 		return nil, pflag.ErrHelp
 	}
 	f.Visit(func(fl *pflag.Flag) { c.set[fl.Name] = true })
+	for _, fault := range flags.Empty(f) {
+		errs = append(errs, fault)
+		c.unread[fault.Flag] = true
+	}
 	for _, e := range c.environment() {
-		if c.set[e.Flag] {
+		if c.unread[e.Flag] {
 			continue
 		}
-		value, err := fromEnvironment(e.Name, lookup)
+		source := "--" + e.Flag
+		var err error
+		if !c.set[e.Flag] {
+			source, *e.Value, err = fromEnvironment(e.Name, lookup)
+		}
+		if err == nil {
+			*e.Value, err = withoutLineBreak(source, *e.Value)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			c.unread[e.Flag] = true
 		}
-		*e.Value = value
 	}
 	c.settings.Complete(c)
 	return c, errors.Join(errs...)
-}
-
-// parse reads one flag after the other, since pflag would end at the first that
-// it cannot read.
-func parse(f *pflag.FlagSet, args []string) (errs []error) {
-	var rest []string
-	for len(args) > 0 {
-		n := 1
-		if args[0] == "--" {
-			n = len(args)
-		}
-		err := f.Parse(args[:n])
-		if _, ok := errors.AsType[*pflag.ValueRequiredError](err); ok && len(args) > 1 {
-			n = 2
-			err = f.Parse(args[:n])
-		}
-		if err != nil {
-			errs = append(errs, withForm(err))
-		}
-		// After a flag that nobody knows comes its value, perhaps.
-		if _, ok := errors.AsType[*pflag.NotExistError](err); ok && n < len(args) && !strings.HasPrefix(args[n], "-") {
-			n++
-		} else {
-			rest = append(rest, f.Args()...)
-		}
-		args = args[n:]
-	}
-	if len(rest) > 0 {
-		errs = append(errs, fmt.Errorf("unexpected argument %q", rest[0]))
-	}
-	return errs
-}
-
-// withForm adds to pflag's complaint of a value how such values are written.
-func withForm(err error) error {
-	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return err
-	}
-	form := map[string]string{
-		"duration": "a number with its unit, such as 90s, 15m or 1h30m",
-		"bool":     "true or false, after an equals sign",
-		"int":      "a whole number",
-		"float64":  "a number, such as 0.5",
-	}[invalid.GetFlag().Value.Type()]
-	if form == "" {
-		return err
-	}
-	return fmt.Errorf("--%s: %q; want %s", invalid.GetFlag().Name, invalid.GetValue(), form)
-}
-
-// fromEnvironment reads NAME, or the file that NAME_FILE names. Both at once
-// are a fault: one of them would be ignored in silence.
-func fromEnvironment(name string, lookup func(string) (string, bool)) (string, error) {
-	value, hasValue := lookup(name)
-	path, hasPath := lookup(name + "_FILE")
-	hasValue, hasPath = hasValue && value != "", hasPath && path != ""
-	switch {
-	case hasValue && hasPath:
-		return "", fmt.Errorf("%s and %s_FILE are both set; unset one", name, name)
-	case hasPath:
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return "", fmt.Errorf("%s_FILE: %w", name, err)
-		}
-		return strings.TrimRight(string(content), "\r\n"), nil
-	default:
-		return value, nil
-	}
 }

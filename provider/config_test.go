@@ -147,10 +147,12 @@ func TestArguments(t *testing.T) {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 	for want, args := range map[string][]string{
-		`unexpected argument "a"`:           {"--live", "a", "--addr=:1", "b"},
-		`unexpected argument "--live"`:      {"--", "--live"},
-		"flag needs an argument: --addr":    {"--live", "--addr"},
-		"unknown shorthand flag: 'x' in -x": {"-x"},
+		`unexpected argument "a"; a flag's value stands behind it, as --flag=value or --flag value`:      {"--live", "a", "--addr=:1", "b"},
+		`unexpected argument "--live"; a flag's value stands behind it, as --flag=value or --flag value`: {"--", "--live"},
+		"flag needs an argument: --addr":                   {"--live", "--addr"},
+		"unknown flag: -x; flags begin with two dashes":    {"-x"},
+		"unknown flag: -addr; flags begin with two dashes": {"-addr=:1"},
+		"unknown flag: --adr":                              {"--adr=:1"},
 	} {
 		if _, err := Load(toyVendor(), args, lookupIn(nil)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", args, err, want)

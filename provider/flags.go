@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"bigfleet-providers/provider/internal/offering"
+	"bigfleet-providers/shared/flags"
 )
 
 // FlagGroup is the flags of one subject, as --help and the docs show them.
@@ -127,7 +128,7 @@ func (c *Config) bootstrapFlags() *pflag.FlagSet {
 	f.StringVar(&b.TLSKey, "bootstrap-tls-key", "", "PEM `file`: its key")
 	f.StringVar(&b.CA, "bootstrap-ca", "", "PEM `file`: the only CA that agents trust; none is the channel's certificate itself")
 	f.BoolVar(&b.CAOptional, "bootstrap-ca-optional", false, "take a --bootstrap-ca that is not there at the start, or is empty, for none: a mounted TLS Secret need not have a ca.crt")
-	f.StringVar(&b.Secret, "bootstrap-secret", "", "`secret` from which each machine's token is derived; 32 bytes or more, one trailing line break is dropped. Required"+c.withFake(" without the fake,")+" unless --allow-random-secret is given")
+	f.StringVar(&b.Secret, "bootstrap-secret", "", "`secret` from which each machine's token is derived; 32 bytes or more. Required"+c.withFake(" without the fake,")+" unless --allow-random-secret is given")
 	f.StringVar(&b.SecretPrevious, "bootstrap-secret-previous", "", "the `secret` before, whose tokens and sealed blobs still work while machines move to the new one")
 	f.BoolVar(&b.AllowRandomSecret, "allow-random-secret", false, "start without a bootstrap secret and make one up; all tokens die with the process, so for trials only")
 	f.StringVar(&b.AgentInstall, "agent-install", "channel", "`how` new servers get the agent: channel, apt or image"+c.withFake("; with the fake backend image, unless given"))
@@ -150,6 +151,7 @@ func (c *Config) portFlags() *pflag.FlagSet {
 	f.BoolVar(&c.RequireFence, "require-fence", false, "refuse mutating calls without a fencing token")
 	f.BoolVar(&c.Reflection, "reflection", true, "serve gRPC reflection")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", ":9090", "`address` of /metrics, /healthz and /readyz, in plain HTTP; empty turns it off"+c.withFake(". With the fake backend a taken default gives way to a free port"))
+	flags.AllowEmpty(f, "metrics-addr")
 	f.StringVar(&c.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	f.StringVar(&c.LogLevel, "log-level", "info", "`level` of the log: debug, info, warn or error")
 	return f

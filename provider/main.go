@@ -40,7 +40,7 @@ func Main(v Vendor, version string, args []string, stdout, stderr io.Writer) int
 	case "serve", checkCommand:
 	case "version":
 		if len(args) > 0 {
-			fmt.Fprintf(stderr, "version takes no %q; see --help\n", args[0])
+			fmt.Fprintf(stderr, "version takes no %s; see --help\n", shown(args[0]))
 			return exitUsage
 		}
 		fmt.Fprintf(stdout, "%s %s (%s)\n", v.Name, version, runtime.Version())
@@ -49,7 +49,7 @@ func Main(v Vendor, version string, args []string, stdout, stderr io.Writer) int
 		usage(stdout, v)
 		return exitOK
 	default:
-		fmt.Fprintf(stderr, "unknown command %q; see --help\n", command)
+		fmt.Fprintf(stderr, "unknown command %s; see --help\n", shown(command))
 		return exitUsage
 	}
 	cfg, err := Load(v, args, os.LookupEnv)

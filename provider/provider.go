@@ -39,6 +39,10 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 
 	if !cfg.UseFake {
 		cfg.settings.LogAccount(log)
+		if security == securityInsecure {
+			log.Warn("the gRPC port is plaintext: everyone who reaches it can order and delete servers; set --tls-cert, --tls-key and --tls-ca, "+
+				"unless a mesh sidecar in front of it enforces mTLS and nothing else can reach the port", telemetry.KeyListen, cfg.Addr)
+		}
 	}
 
 	collections := collectRarely()

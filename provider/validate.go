@@ -30,6 +30,9 @@ func (c *Config) Validate() error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	address := func(flag, v string) {
+		if c.Unread(flag) {
+			return
+		}
 		_, port, err := net.SplitHostPort(v)
 		if err != nil {
 			fault("--%s: %q is not host:port, such as :9000 or 127.0.0.1:9000", flag, v)
@@ -52,7 +55,7 @@ func (c *Config) Validate() error {
 	case n > maxSocketPath:
 		fault("--admin-socket: the path has %d bytes, the limit is %d", n, maxSocketPath)
 	}
-	if !providerName.MatchString(c.Provider) {
+	if !providerName.MatchString(c.Provider) && !c.Unread("provider") {
 		fault("--provider: %q: want 1 to 40 of a-z, 0-9 and -, neither first nor last a -", c.Provider)
 	}
 	if c.SeedCount < 1 || c.SeedCount > offering.MaxSlots {

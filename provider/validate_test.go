@@ -11,7 +11,7 @@ func TestPreviousSecretIsJudged(t *testing.T) {
 		"none":     {long, "", ""},
 		"fine":     {long, long + "x", ""},
 		"short":    {long, "canary", "--bootstrap-secret-previous: the bootstrap secret has 6 bytes"},
-		"the same": {long, long + "\n", "the same as --bootstrap-secret"},
+		"the same": {long, long, "the same as --bootstrap-secret"},
 		"alone":    {"", long, "set without --bootstrap-secret"},
 	} {
 		err := (&Config{Bootstrap: BootstrapConfig{Secret: c.secret, SecretPrevious: c.previous}}).validatePreviousSecret()

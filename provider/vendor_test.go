@@ -249,6 +249,9 @@ func TestVendorThatDelivers(t *testing.T) {
 		}
 		return m != nil
 	})
+	if !strings.Contains(log.String(), `level=WARN msg="the gRPC port is plaintext: `) {
+		t.Errorf("plaintext at a real cloud is not warned of:\n%s", &log)
+	}
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

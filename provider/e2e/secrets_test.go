@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -398,8 +399,13 @@ func TestNoFileOfTheSDKIsRead(t *testing.T) {
 		"SCW_API_URL="+cloud.line(`SCW_API_URL=(\S+)`)[1], "SCW_ACCESS_KEY="+access, "SCW_SECRET_KEY="+cloud.line(`SCW_SECRET_KEY=(\S+)`)[1],
 		"SCW_DEFAULT_PROJECT_ID="+project, "BIGFLEET_BOOTSTRAP_SECRET=0123456789abcdef0123456789abcdef",
 	)...), nil, append(deployment(t), "--bootstrap-addr=127.0.0.1:0")...)
-	// Which key it is, for whoever rotates keys: the id, not the secret.
-	p.line(`msg="Scaleway account" .*access_key=` + access + ` project=` + project)
+	// Which key it is, for those who rotate keys: as the page says to compute it.
+	sum := sha256.Sum256([]byte(access))
+	p.line(`msg="Scaleway account" .*key_fingerprint=` + hex.EncodeToString(sum[:4]) + ` project=` + project)
+	if code := p.terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	canaries{"access key": access}.in(t, "the log", []byte(p.text()))
 }
 
 // TestSecretsInRefusals: a secret in the wrong form is not quoted back.

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,6 +183,9 @@ func TestTransportModes(t *testing.T) {
 			t.Errorf("security=%s", s)
 		}
 		p.unreachable(t, "TLS client", ca.client())
+		if strings.Contains(p.text(), "is plaintext") {
+			t.Error("the fake backend is warned of plaintext")
+		}
 	})
 	t.Run("TLS", func(t *testing.T) {
 		p := startProvider(t, environment(), credentials.NewTLS(ca.client()), flags("--tls-cert="+cert, "--tls-key="+key)...)

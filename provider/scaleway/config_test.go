@@ -90,6 +90,26 @@ func TestValidateJudgesTheFormOfCredentials(t *testing.T) {
 	}
 }
 
+// TestNewlineIsSaid: what cannot be seen is named, and one at the end is no fault.
+func TestNewlineIsSaid(t *testing.T) {
+	const id = "11111111-1111-4111-8111-111111111111"
+	cfg, _, err := load(nil, map[string]string{"SCW_ACCESS_KEY": "SCW00000000000000000\n", "SCW_SECRET_KEY": id[:8] + "\n" + id[8:], "SCW_DEFAULT_PROJECT_ID_FILE": writeFile(t, id+"\r\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdict := cfg.Validate().Error()
+	if !strings.Contains(verdict, "--secret-key (SCW_SECRET_KEY): a newline is inside the value") || strings.Contains(verdict, "--access-key") || strings.Contains(verdict, "--project-id") {
+		t.Error(verdict)
+	}
+	if _, _, err := load(nil, map[string]string{"SCW_SECRET_KEY_FILE": writeFile(t, id+"\n\n"), "BIGFLEET_BOOTSTRAP_SECRET": strings.Repeat("s", 32) + "\n\n"}); err == nil ||
+		!strings.Contains(err.Error(), "SCW_SECRET_KEY_FILE: the value ends in a newline") || !strings.Contains(err.Error(), "BIGFLEET_BOOTSTRAP_SECRET: the value ends in a newline") {
+		t.Errorf("two line breaks: %v", err)
+	}
+	if _, _, err := load(nil, map[string]string{"SCW_DEFAULT_ZONE": ""}); err == nil || !strings.Contains(err.Error(), "SCW_DEFAULT_ZONE: set, but empty") {
+		t.Errorf("an empty zone: %v", err)
+	}
+}
+
 func TestLimitsOfCalls(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--api-rate=0": "--api-rate: 0", "--api-rate=-1": "--api-rate: -1", "--api-rate=NaN": "--api-rate: NaN", "--api-rate=1e9": "10000 at most",

@@ -111,6 +111,8 @@ func (s *settings) validateCredentials(c *provider.Config) error {
 		case c.Unread(k.flag): // said already, and why
 		case k.value == "":
 			errs = append(errs, fmt.Errorf("--%s: missing; set %s (or %s_FILE), or use --use-fake-backend for a trial without Scaleway", k.flag, k.variable, k.variable))
+		case strings.ContainsAny(k.value, "\r\n"):
+			errs = append(errs, fmt.Errorf("--%s (%s): a newline is inside the value; want %s, on one line", k.flag, k.variable, k.want))
 		case !k.fits(k.value):
 			// None is quoted: a secret may have been put where another belongs.
 			errs = append(errs, fmt.Errorf("--%s (%s): %d characters of another form; want %s", k.flag, k.variable, utf8.RuneCountInString(k.value), k.want))

@@ -4,6 +4,8 @@
 package scaleway
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -144,10 +146,12 @@ func (s *settings) Builtin(n int) []offering.Offering {
 	return list
 }
 
-// LogAccount implements provider.Settings: which key and project, for whoever
-// rotates or audits keys. The access key is an id and no secret.
+// LogAccount implements provider.Settings: which key and project, for those who
+// rotate or audit keys. No part of the key is logged, so its fingerprint stands
+// for it.
 func (s *settings) LogAccount(log *slog.Logger) {
-	log.Info("Scaleway account", "access_key", s.AccessKey, "project", s.ProjectID)
+	sum := sha256.Sum256([]byte(s.AccessKey))
+	log.Info("Scaleway account", "key_fingerprint", hex.EncodeToString(sum[:4]), "project", s.ProjectID)
 	if inClear(s.APIURL) {
 		log.Warn("the secret key travels in clear: --api-url is http and not on this host", "api_url", s.APIURL)
 	}

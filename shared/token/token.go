@@ -26,17 +26,9 @@ const MinSecretBytes = 32
 // Its zero value is not usable; make one with NewSecret.
 type Secret struct{ key []byte }
 
-// NewSecret takes the exact bytes of a configured secret, less one trailing
-// line break (a mounted file usually ends in one). A secret that is shorter
-// than MinSecretBytes is refused; the error does not contain it.
-func NewSecret(raw []byte) (Secret, error) {
-	key := raw
-	if n := len(key); n > 0 && key[n-1] == '\n' {
-		key = key[:n-1]
-		if n := len(key); n > 0 && key[n-1] == '\r' {
-			key = key[:n-1]
-		}
-	}
+// NewSecret takes the exact bytes of a secret. One that is shorter than
+// MinSecretBytes is refused; the error does not contain it.
+func NewSecret(key []byte) (Secret, error) {
 	if len(key) < MinSecretBytes {
 		return Secret{}, fmt.Errorf("the bootstrap secret has %d bytes, at least %d are needed (make one with: openssl rand -hex 32)", len(key), MinSecretBytes)
 	}

@@ -19,6 +19,7 @@ import (
 	"bigfleet-providers/agent/internal/hook"
 	"bigfleet-providers/agent/internal/plain"
 	"bigfleet-providers/agent/internal/systemd"
+	flagcheck "bigfleet-providers/shared/flags"
 )
 
 const usage = `bigfleet-agent carries out the provider's commands on this host.
@@ -52,14 +53,19 @@ const (
 func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("bigfleet-agent", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed below, once
-	config := flags.String("config", agent.DefaultConfigPath, "configuration file, readable by its owner alone")
+	config := flags.String("config", agent.DefaultConfigPath, "configuration `file`, readable by its owner alone")
 	debug := flags.Bool("debug", false, "log at debug level")
-	kubeconfig := flags.String("kubeconfig", "/etc/kubernetes/kubelet.conf", "the kubelet's credentials, for the command node")
+	kubeconfig := flags.String("kubeconfig", "/etc/kubernetes/kubelet.conf", "`file` with the kubelet's credentials, for the command node")
 	showVersion := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
 	help := usage + flags.FlagUsages()
 	if errors.Is(err, pflag.ErrHelp) {
 		return printed(fmt.Fprint(stdout, help))
+	}
+	if err == nil {
+		for _, fault := range flagcheck.Empty(flags) {
+			err = errors.Join(err, fault)
+		}
 	}
 	if err == nil && flags.NArg() == 2 {
 		switch flags.Arg(0) {

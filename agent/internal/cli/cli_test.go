@@ -62,6 +62,14 @@ func TestStatusWithoutAgent(t *testing.T) {
 	}
 }
 
+func TestEmptyFlags(t *testing.T) {
+	for _, args := range [][]string{{"--config="}, {"check", "--config", ""}, {"status", "--config="}, {"node", "ready", "--kubeconfig="}, {"version", "--config="}} {
+		if code, _, stderr := invoke(t, args...); code != exitUsage || !strings.Contains(stderr, "given, but empty") {
+			t.Errorf("%q: exit %d, %s", args, code, stderr)
+		}
+	}
+}
+
 func TestRunWithBadConfig(t *testing.T) {
 	code, _, stderr := invoke(t, "--config", "/no/such/file")
 	if code != exitFault || !strings.Contains(stderr, "/no/such/file") {

@@ -18,6 +18,7 @@ import (
 
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/fakecloud/host"
+	flagcheck "bigfleet-providers/shared/flags"
 )
 
 const usage = `Usage: fakecloud [flags]
@@ -76,6 +77,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	var faults []error
+	for _, fault := range flagcheck.Empty(flags) {
+		faults = append(faults, fault)
+	}
 	if flags.NArg() > 0 {
 		faults = append(faults, fmt.Errorf("argument %q: fakecloud takes flags only", flags.Arg(0)))
 	}

@@ -98,6 +98,8 @@ func TestArguments(t *testing.T) {
 		{[]string{"--addr", "nowhere"}, "--addr"},
 		{[]string{"--addr", "127.0.0.1:0", "--metadata-addr", "nowhere"}, "--metadata-addr"},
 		{[]string{"--flag"}, "--flag"},
+		{[]string{"--addr="}, "--addr: given, but empty"},
+		{[]string{"--addr=127.0.0.1:0", "--metadata-addr", ""}, "--metadata-addr: given, but empty"},
 		{[]string{"--hosts", "cattle", "--scale", "-2"}, "--scale: -2"},
 	} {
 		var out bytes.Buffer

@@ -91,7 +91,7 @@ var walls = []wall{
 			"cloudinit", "proto/bigfleet/v1alpha1", "provider/internal/certificates", "provider/internal/channel", "provider/internal/cloud",
 			"provider/internal/delivery", "provider/internal/lifecycle", "provider/internal/machine", "provider/internal/offering",
 			"provider/internal/rpc", "provider/internal/store", "provider/internal/telemetry", "provider/internal/telemetry/tracing",
-			"shared/command", "shared/symlink", "shared/token",
+			"shared/command", "shared/flags", "shared/symlink", "shared/token",
 		},
 		outside: []string{
 			"github.com/google/uuid", "github.com/prometheus/client_golang/...", "github.com/spf13/pflag", "golang.org/x/...", "google.golang.org/grpc/...",
@@ -131,7 +131,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"provider/internal/operator/..."},
-		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/identity", "provider/internal/machine", "provider/internal/operator/...", "provider/internal/store", "shared/pemfile"},
+		open: []string{"proto/bigfleet/v1alpha1", "provider/internal/identity", "provider/internal/machine", "provider/internal/operator/...", "provider/internal/store", "shared/flags", "shared/pemfile"},
 		shut: []string{"provider/internal/cloud/...", "provider/internal/lifecycle/...", "github.com/scaleway/..."},
 		why:  "an operator sees a provider as any client does, and a state file as the store does",
 	},
@@ -186,7 +186,7 @@ var walls = []wall{
 	},
 	{
 		of:   []string{"agent/..."},
-		open: []string{"agent/...", "shared/command", "shared/pemfile", "shared/symlink", "shared/token"},
+		open: []string{"agent/...", "shared/command", "shared/flags", "shared/pemfile", "shared/symlink", "shared/token"},
 		shut: []string{"google.golang.org/grpc/...", "github.com/scaleway/...", "github.com/hetznercloud/...", "github.com/Azure/..."},
 		why:  "it runs as root on every host: small, and without a way to reach a cloud",
 	},

@@ -38,6 +38,7 @@ type connection struct {
 	insecure      bool
 
 	flags *pflag.FlagSet // that declare has added to
+	empty error          // about flags of the command that were given without a value
 }
 
 // environmentPrefix and a flag's name in capitals are the variable that is read
@@ -69,7 +70,7 @@ func (c *connection) unused(cmd *cobra.Command) error {
 			errs = append(errs, fmt.Errorf("--%s: %s asks no provider over gRPC; leave it out", name, cmd.CommandPath()))
 		}
 	}
-	return misused(errs...)
+	return errors.Join(errs...)
 }
 
 // fromEnvironment sets the flags that were not given. What contradicts a given
@@ -87,7 +88,12 @@ func (c *connection) fromEnvironment() error {
 	var errs []error
 	values := map[string]string{}
 	for _, name := range names {
-		if value := os.Getenv(variable(name)); value != "" && !given(name) {
+		value, ok := os.LookupEnv(variable(name))
+		switch {
+		case !ok || given(name):
+		case value == "":
+			errs = append(errs, fmt.Errorf("--%s: %s is set, but empty; give it a value, or unset it", name, variable(name)))
+		default:
 			values[name] = value
 		}
 	}
@@ -106,8 +112,8 @@ func variable(flag string) string {
 // check reads the environment for what the flags left out, judges both, and
 // reports every fault at once.
 func (c *connection) check() error {
-	errs := []error{c.fromEnvironment()}
-	if _, _, err := net.SplitHostPort(c.addr); err != nil {
+	errs := []error{c.empty, c.fromEnvironment()}
+	if _, _, err := net.SplitHostPort(c.addr); err != nil && c.addr != "" {
 		errs = append(errs, fmt.Errorf("--addr: %q is not host:port, such as 127.0.0.1:9000", c.addr))
 	}
 	if c.insecure && (c.ca != "" || c.cert != "" || c.key != "" || c.serverName != "") {

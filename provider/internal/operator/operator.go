@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bigfleet-providers/provider/internal/operator/terminal"
+	"bigfleet-providers/shared/flags"
 )
 
 // Exit codes of Main.
@@ -126,7 +127,17 @@ Exit codes: 0 done, 1 not done, 2 the command line cannot be used.
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return p.conn.unused(c) },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			var empty []error
+			for _, f := range flags.Empty(c.Flags()) {
+				empty = append(empty, f)
+			}
+			if isConnected(c) {
+				p.conn.empty = errors.Join(empty...) // told with all other faults
+				return nil
+			}
+			return misused(append(empty, p.conn.unused(c))...)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return misused(unknownCommand(c, args[0]))
