@@ -221,6 +221,16 @@ var (
 	ErrUncertain  = errors.New("outcome unknown")     // it may have been done, nobody can tell, and it must not be done twice
 )
 
+// ErrLimit is an ErrQuota of anything else than instances of the type, such as
+// addresses, or room in a network: other orders of the type may well succeed.
+var ErrLimit error = limitError{}
+
+type limitError struct{}
+
+func (limitError) Error() string { return "limit reached" }
+
+func (limitError) Is(target error) bool { return target == ErrQuota }
+
 // AgainError says that a step is under way and should be run again.
 type AgainError struct {
 	After  time.Duration

@@ -75,6 +75,27 @@ func QuotaFlat(resource string) *Reply {
 		`"resource":`+strconv.Quote(resource)+`,"quota":0,"current":0}`)
 }
 
+// AddressLimit is a limit under a 403 and a type of its own: nothing in it but the
+// words tells it from a key that may not.
+func AddressLimit() *Reply {
+	return jsonReply(http.StatusForbidden, `{"type":"server_limit_reached","message":"Primary IP limit reached"}`)
+}
+
+// NetworkFull is what a private network without a free address answers: 400, 409 or
+// 412, each in the body that the API has for that status.
+func NetworkFull(status int) *Reply {
+	switch status {
+	case http.StatusConflict:
+		return jsonReply(status, `{"type":"conflict","message":"private network is full","resource":"private_network"}`)
+	case http.StatusPreconditionFailed:
+		return jsonReply(status, `{"type":"precondition_failed","message":"precondition is not respected","precondition":"unknown_precondition",`+
+			`"help_message":"no available IP address left in the private network"}`)
+	default:
+		return jsonReply(http.StatusBadRequest, `{"type":"invalid_arguments","message":"invalid argument(s)","details":[{"argument_name":"private_network_id",`+
+			`"reason":"constraint","help_message":"the subnet of the private network is full"}]}`)
+	}
+}
+
 func jsonReply(status int, body string) *Reply {
 	return &Reply{Status: status, ContentType: "application/json", Body: body}
 }
@@ -101,6 +122,10 @@ var readyReplies = []struct {
 	{"quota_legacy", func(replyScript) *Reply { return QuotaLegacy() }},
 	{"quota_standard", func(s replyScript) *Reply { return QuotaStandard(s.Resource) }},
 	{"quota_flat", func(s replyScript) *Reply { return QuotaFlat(s.Resource) }},
+	{"address_limit", func(replyScript) *Reply { return AddressLimit() }},
+	{"network_full_400", func(replyScript) *Reply { return NetworkFull(http.StatusBadRequest) }},
+	{"network_full_409", func(replyScript) *Reply { return NetworkFull(http.StatusConflict) }},
+	{"network_full_412", func(replyScript) *Reply { return NetworkFull(http.StatusPreconditionFailed) }},
 }
 
 // readyReply finds a ready-made reply by its name.

@@ -198,7 +198,7 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	if at != nil && at.tries > 1 {
 		fmt.Fprintf(&b, "; %d tries failed since %s", at.tries, at.since.UTC().Format(time.RFC3339))
 	}
-	if wait := e.stock.wait(productOf(t.rec.Offer)); wait > 0 && at != nil && (class == classCapacity || class == classQuota) {
+	if wait := e.stock.wait(productOf(t.rec.Offer)); wait > 0 && at != nil && (class == classCapacity || class == classQuota) && !errors.Is(cause, cloud.ErrLimit) {
 		fmt.Fprintf(&b, "; the type is not ordered again before %s", time.Now().Add(wait).UTC().Format(time.RFC3339))
 	}
 	switch {
@@ -231,6 +231,9 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 		}
 	}
 	words := cloud.Advice(cause)
+	if words == "" && errors.Is(cause, cloud.ErrLimit) {
+		words = "raise the limit that the cloud names, or free some of what it counts; other offerings of the type may do meanwhile"
+	}
 	if words == "" {
 		words = e.o.Hints.advice(t.op.Kind, t.op.Step, remedy)
 	}

@@ -125,7 +125,7 @@ func (e *Engine) noteRefusal(t *task, err error) {
 	if _, early := errors.AsType[*blockedError](err); early {
 		return
 	}
-	if !errors.Is(err, cloud.ErrNoCapacity) && !errors.Is(err, cloud.ErrQuota) {
+	if errors.Is(err, cloud.ErrLimit) || !errors.Is(err, cloud.ErrNoCapacity) && !errors.Is(err, cloud.ErrQuota) {
 		return
 	}
 	cause := err

@@ -104,6 +104,40 @@ func TestRefusedTypeIsNotOrderedForAWhile(t *testing.T) {
 	}
 }
 
+// TestOtherLimitsDoNotPauseTheType: addresses that ran out say nothing of the type;
+// what failed for them says which limit it was, and leaves no server.
+func TestOtherLimitsDoNotPauseTheType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := stocked(t, 3)
+		r.cloud.script("boot", fmt.Errorf("%w: Primary IP limit reached", cloud.ErrLimit), cloud.Advise(fmt.Errorf("%w: network full", cloud.ErrLimit), "a larger network"))
+		for _, tc := range []struct {
+			id   string
+			says []string
+		}{
+			{"m1", []string{"Primary IP limit reached", "raise the limit"}},
+			{"m2", []string{"network full", "a larger network"}},
+		} {
+			rec := r.create(tc.id)
+			for _, want := range append(tc.says, "(quota)", "is being removed") {
+				if rec.State != machine.Failed || !strings.Contains(rec.LastError, want) {
+					t.Errorf("%s %q does not say %q", rec.State, rec.LastError, want)
+				}
+			}
+			if strings.Contains(rec.LastError, "is not ordered again") {
+				t.Errorf("last_error %q speaks of a pause", rec.LastError)
+			}
+		}
+		if third := r.create("m3"); third.State != machine.Idle {
+			t.Errorf("the type is paused: %s %q", third.State, third.LastError)
+		}
+		r.saw.look(func() {
+			if len(r.saw.blocked) > 0 {
+				t.Errorf("types are told to be refused: %v", r.saw.blocked)
+			}
+		})
+	})
+}
+
 // The pause doubles with each refusal in a row, up to its bound, and begins
 // anew after a success. Orders that were under way together count once.
 func TestPauseOfRefusedTypes(t *testing.T) {

@@ -69,11 +69,21 @@ func classify(err error) (words string, kind error) {
 	)
 	switch {
 	case errors.As(err, &quota):
-		return quotaWords(quota), cloud.ErrQuota
+		words = quotaWords(quota)
+		return words, limitOf(words)
 	case errors.As(err, &stock):
 		return words, cloud.ErrNoCapacity
 	case errors.As(err, &missing), errors.As(err, &expired):
 		return words, cloud.ErrNotFound
+	}
+	isResponse := errors.As(err, &response)
+	if isResponse {
+		words = responseWords(response)
+	}
+	if sentence, kind := reachedLimit(err); kind != nil {
+		return limitWords(words, sentence), kind
+	}
+	switch {
 	case errors.As(err, &denied), errors.As(err, &auth):
 		return words, cloud.ErrDenied
 	case errors.As(err, &invalid):
@@ -85,8 +95,8 @@ func classify(err error) (words string, kind error) {
 			words += " (" + precond.Precondition + ")"
 		}
 		return words, cloud.ErrConflict
-	case errors.As(err, &response):
-		return responseWords(response), classifyResponse(response)
+	case isResponse:
+		return words, classifyResponse(response)
 	default:
 		return words, nil
 	}
@@ -109,8 +119,6 @@ func classifyResponse(e *scw.ResponseError) error {
 	switch {
 	case strings.Contains(message, "server_type_unavailable"), strings.Contains(message, "out of stock"):
 		return cloud.ErrNoCapacity
-	case strings.Contains(message, "quota exceeded"):
-		return cloud.ErrQuota
 	case lacksCloudInit(message):
 		return cloud.ErrInvalid
 	}

@@ -225,3 +225,46 @@ func TestImageOnTheSecondPage(t *testing.T) {
 		t.Errorf("a type that no page has: %v", err)
 	}
 }
+
+// TestLimitsOfNetworks: whatever the status and the words, a Create that meets a
+// full network or too few addresses ends at once as what it is, says which limit
+// that is and what to do, and leaves nothing.
+func TestLimitsOfNetworks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		route string
+		reply *fakecloud.Reply
+		words string
+	}{
+		"addresses":       {fakecloud.RouteCreateIP, fakecloud.AddressLimit(), "Primary IP limit reached"},
+		"quota, flat":     {fakecloud.RouteCreateIP, fakecloud.QuotaFlat("instance_ips"), "instance_ips (quota 0, in use 0)"},
+		"quota, legacy":   {fakecloud.RouteCreateIP, fakecloud.QuotaLegacy(), "make an IPv6"},
+		"network, 400":    {fakecloud.RouteCreatePrivateNIC, fakecloud.NetworkFull(400), "subnet of the private network is full"},
+		"network, 409":    {fakecloud.RouteCreatePrivateNIC, fakecloud.NetworkFull(409), "private network is full"},
+		"network, 412":    {fakecloud.RouteCreatePrivateNIC, fakecloud.NetworkFull(412), "no available IP address left"},
+		"interfaces":      {fakecloud.RouteCreatePrivateNIC, fakecloud.QuotaStandard("instance_private_nics"), "instance_private_nics"},
+		"network, legacy": {fakecloud.RouteCreatePrivateNIC, fakecloud.QuotaLegacy(), "private_network_ids: attach"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.connect(t)
+			op := w.followed(t, blockType)
+			before := w.remains()
+			w.Inject(fakecloud.Fault{Route: tc.route, Times: -1, Reply: tc.reply})
+			err := op.Run(within(t), c.Create())
+			if !errors.Is(err, cloud.ErrLimit) || !errors.Is(err, cloud.ErrQuota) || errors.Is(err, cloud.ErrDenied) || errors.Is(err, cloud.ErrInvalid) || errors.Is(err, cloud.ErrConflict) {
+				t.Errorf("Create = %v, want a limit and nothing else", err)
+			}
+			if !strings.Contains(err.Error(), tc.words) || cloud.Advice(err) == "" {
+				t.Errorf("Create = %q with advice %q, want %q", err, cloud.Advice(err), tc.words)
+			}
+			if n := w.Requests(tc.route); n != 1 {
+				t.Errorf("%d calls for what was refused for sure", n)
+			}
+			must(t, op.Teardown().Run(within(t), c.Discard()))
+			if diff := cmp.Diff(before, w.remains()); diff != "" {
+				t.Errorf("left behind (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

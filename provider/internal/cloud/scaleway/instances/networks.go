@@ -55,7 +55,8 @@ func (c *Cloud) connectIPv6(ctx context.Context, t *cloud.Task, serverID string,
 		err = scaleway.ErrEmptyAnswer
 	}
 	if err = c.young(t, scaleway.Explain(err)); err != nil {
-		return fmt.Errorf("public_ip: make an IPv6: %w", err)
+		return fmt.Errorf("public_ip: make an IPv6: %w", scaleway.Limit(err,
+			"free addresses of the project, raise their quota (Organization > Quotas in the console), or set public_ip to none in the offering"))
 	}
 	addID(t, noteAddresses, resp.IP.ID)
 	return nil
@@ -70,7 +71,7 @@ func (c *Cloud) attach(ctx context.Context, serverID string, found []*instance.I
 		Zone: c.scope.Zone, IP: found[0].ID, Server: &instance.NullableStringValue{Value: serverID},
 	}, scw.WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("public_ip: attach %s: %w", found[0].ID, scaleway.Explain(err))
+		return fmt.Errorf("public_ip: attach %s: %w", found[0].ID, scaleway.Limit(scaleway.Explain(err), "see the limit that Scaleway names"))
 	}
 	return nil
 }
@@ -109,7 +110,8 @@ func (c *Cloud) connectPrivate(ctx context.Context, t *cloud.Task, serverID stri
 			return fmt.Errorf("%w: private_network_ids: %s: %w; it must be in the project and in the zone's region", cloud.ErrInvalid, network, err)
 		}
 		if err = c.young(t, err); err != nil {
-			return fmt.Errorf("private_network_ids: attach %s: %w", network, err)
+			return fmt.Errorf("private_network_ids: attach %s: %w", network, scaleway.Limit(err,
+				"give the private network more room or another to the offering (private_network_ids); a server has at most 8 private interfaces"))
 		}
 	}
 	return nil

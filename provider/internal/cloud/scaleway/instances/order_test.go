@@ -233,15 +233,17 @@ func TestRefusals(t *testing.T) {
 			w.SetQuota(blockType, 0)
 			return func(*instances.Config) {}
 		}, blockType, cloud.ErrQuota, "PLAY2_NANO", 1},
-		"quota, legacy body":   {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.QuotaLegacy()}), blockType, cloud.ErrQuota, "Quota exceeded", 1},
-		"quota, standard body": {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.QuotaStandard("servers")}), blockType, cloud.ErrQuota, "servers (quota 10, in use 10)", 1},
-		"quota, flat body":     {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.QuotaFlat("cp_servers")}), blockType, cloud.ErrQuota, "cp_servers (quota 0, in use 0)", 1},
-		"no right to order":    {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.Forbidden("project", "read")}), blockType, cloud.ErrDenied, "read project", 1},
-		"no right to label":    {inject(fakecloud.Fault{Route: fakecloud.RouteUpdateBlockVolume, Reply: fakecloud.Forbidden("volume", "write")}), blockType, cloud.ErrDenied, "tag volume", 1},
-		"misspelt type":        {image("ubuntu_noble"), "PLAY2-NANNO", cloud.ErrInvalid, `type "PLAY2-NANNO"`, 0},
-		"GPU on a plain image": {image("ubuntu_noble"), "L4-1-24G", cloud.ErrInvalid, "_gpu_os_", 0},
-		"unknown label":        {image("ubuntu_noblesse"), blockType, cloud.ErrInvalid, "check --image", 0},
-		"unknown image":        {image("99999999-9999-4999-8999-999999999999"), blockType, cloud.ErrInvalid, "99999999-9999", 1},
+		"quota, legacy body":         {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.QuotaLegacy()}), blockType, cloud.ErrQuota, "Quota exceeded", 1},
+		"quota, standard body":       {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.QuotaStandard("servers")}), blockType, cloud.ErrQuota, "servers (quota 10, in use 10)", 1},
+		"quota, flat body":           {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.QuotaFlat("cp_servers")}), blockType, cloud.ErrQuota, "cp_servers (quota 0, in use 0)", 1},
+		"address limit at the order": {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.AddressLimit()}), blockType, cloud.ErrLimit, "Primary IP limit reached", 1},
+		"address limit at power-on":  {inject(onPowerOn(fakecloud.Fault{Reply: fakecloud.AddressLimit()})), blockType, cloud.ErrLimit, "Primary IP limit reached", 1},
+		"no right to order":          {inject(fakecloud.Fault{Route: fakecloud.RouteCreateServer, Reply: fakecloud.Forbidden("project", "read")}), blockType, cloud.ErrDenied, "read project", 1},
+		"no right to label":          {inject(fakecloud.Fault{Route: fakecloud.RouteUpdateBlockVolume, Reply: fakecloud.Forbidden("volume", "write")}), blockType, cloud.ErrDenied, "tag volume", 1},
+		"misspelt type":              {image("ubuntu_noble"), "PLAY2-NANNO", cloud.ErrInvalid, `type "PLAY2-NANNO"`, 0},
+		"GPU on a plain image":       {image("ubuntu_noble"), "L4-1-24G", cloud.ErrInvalid, "_gpu_os_", 0},
+		"unknown label":              {image("ubuntu_noblesse"), blockType, cloud.ErrInvalid, "check --image", 0},
+		"unknown image":              {image("99999999-9999-4999-8999-999999999999"), blockType, cloud.ErrInvalid, "99999999-9999", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
