@@ -89,7 +89,7 @@ func TestOneLineBreakIsDropped(t *testing.T) {
 	}
 	for source, set := range sources {
 		for value, want := range map[string]string{
-			"sesame": "sesame", "sesame\n": "sesame", "sesame\r\n": "sesame", " sesame ": " sesame ", "se\nsame": "se\nsame",
+			"sesame": "sesame", "sesame\n": "sesame", "sesame\r\n": "sesame", "se\nsame": "se\nsame",
 			"sesame\n\n": "", "sesame\r\n\r\n": "", "sesame\n\r\n": "", "sesame\r": "", "\n": "", "\r\n": "", "\n\n": "",
 		} {
 			args, vars := set(t, value)

@@ -44,15 +44,15 @@ func Blocks(text []byte) ([]Block, error) {
 	for i, line := range strings.Split(string(text), "\n") {
 		n := i + 1
 		switch begin, end := first.FindStringSubmatch(line), last.FindStringSubmatch(line); {
-		case begin != nil && open == nil:
+		case len(begin) > 0 && open == nil:
 			open, body = &Block{Type: begin[1], Line: n}, nil
-		case begin != nil:
+		case len(begin) > 0:
 			return nil, fault(blocks, open.Line, n, "another block begins before this one has its END line; is the file cut off, or a line missing?")
-		case end != nil && open == nil:
+		case len(end) > 0 && open == nil:
 			return nil, fault(blocks, n, n, "an END line without a BEGIN line before it")
-		case end != nil && end[1] != open.Type:
+		case len(end) > 0 && end[1] != open.Type:
 			return nil, fault(blocks, open.Line, n, "the END line says "+end[1]+", the BEGIN line "+open.Type)
-		case end != nil:
+		case len(end) > 0:
 			var at int
 			var err error
 			if open.Bytes, at, err = decode(open.Type, body); err != nil {

@@ -4,8 +4,12 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -24,6 +28,7 @@ type listener struct {
 	most int                   // unproven connections
 	keep time.Duration         // how long one keeps its place when all are taken
 	fail func(net.Addr, error) // told of handshakes that failed
+	left func(net.Addr)        // told of connections that ended without a byte
 
 	ready  chan *tls.Conn
 	freed  chan struct{} // room for one: a place was given back
@@ -37,9 +42,9 @@ type listener struct {
 	unproven *list.List // of *tracked, oldest first
 }
 
-func listenTLS(ln net.Listener, conf *tls.Config, limits Limits, fail func(net.Addr, error)) *listener {
+func listenTLS(ln net.Listener, conf *tls.Config, limits Limits, fail func(net.Addr, error), left func(net.Addr)) *listener {
 	l := &listener{
-		Listener: ln, conf: conf, most: limits.Unproven, keep: limits.UnprovenTime, fail: fail,
+		Listener: ln, conf: conf, most: limits.Unproven, keep: limits.UnprovenTime, fail: fail, left: left,
 		ready: make(chan *tls.Conn), freed: make(chan struct{}, 1), broken: make(chan struct{}), closed: make(chan struct{}), unproven: list.New(),
 	}
 	l.work.Go(l.run)
@@ -107,7 +112,13 @@ func (l *listener) handshake(raw *tracked) {
 	err := conn.HandshakeContext(ctx)
 	cancel()
 	if err != nil {
-		l.fail(raw.RemoteAddr(), err)
+		// A load balancer that looks whether the port is open connects and hangs up,
+		// by FIN or by RST.
+		if hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET); hungUp && !raw.spoke.Load() {
+			l.left(raw.RemoteAddr())
+		} else {
+			l.fail(raw.RemoteAddr(), err)
+		}
 		_ = raw.Close() // it failed
 		return
 	}
@@ -173,6 +184,16 @@ type tracked struct {
 	since  time.Time
 	place  *list.Element // in l.unproven; nil once it is proven or closed
 	served bool          // its handshake is done and it was accepted
+	spoke  atomic.Bool   // a byte came from it
+}
+
+// Read implements net.Conn.
+func (c *tracked) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.spoke.Load() {
+		c.spoke.Store(true)
+	}
+	return n, err
 }
 
 func (l *listener) track(raw net.Conn) *tracked {

@@ -182,3 +182,42 @@ func TestConnectionOutlivesParkedPolls(t *testing.T) {
 	gone.Close()
 	eventually(t, "the end of it", func() bool { return l.count(telemetry.MetricChannelParked.Name) == 0 })
 }
+
+// TestProbesAreNoWarnings: load balancers connect and hang up, every few seconds
+// and for ever. What says a byte and fails is warned of.
+func TestProbesAreNoWarnings(t *testing.T) {
+	l := newLive(t)
+	dial := func() *net.TCPConn {
+		t.Helper()
+		c, err := net.Dial("tcp", l.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.(*net.TCPConn)
+	}
+	const closed, warned = "level=DEBUG msg=\"a connection to the bootstrap channel ended before its first byte\"", "level=WARN"
+	for how, hangUp := range map[string]func(*net.TCPConn) error{
+		"FIN":  (*net.TCPConn).Close,
+		"half": (*net.TCPConn).CloseWrite,
+		"RST":  func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) },
+	} {
+		before := strings.Count(l.log.String(), closed)
+		c := dial()
+		if err := hangUp(c); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, how+" is seen", func() bool { return strings.Count(l.log.String(), closed) > before || strings.Contains(l.log.String(), warned) })
+		_ = c.Close() // closed already, perhaps
+	}
+	if text := l.log.String(); strings.Contains(text, warned) {
+		t.Errorf("a probe is warned of:\n%s", text)
+	}
+	c := dial()
+	if _, err := c.Write([]byte{22, 3}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a handshake that is cut off is warned of", func() bool { return strings.Contains(l.log.String(), warned) })
+}

@@ -46,6 +46,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	served := make(chan error, 1)
 	secured := listenTLS(netutil.LimitListener(ln, s.limits.Connections), conf, s.limits, func(addr net.Addr, err error) {
 		srv.ErrorLog.Printf("TLS handshake error from %s: %v", addr, err)
+	}, func(addr net.Addr) {
+		s.log.DebugContext(ctx, "a connection to the bootstrap channel ended before its first byte", telemetry.KeyRemote, addr.String())
 	})
 	go func() { served <- srv.Serve(secured) }()
 	select {

@@ -68,7 +68,7 @@ func parse(uri string) (Identity, error) {
 		return Identity{Role: Reader, URI: uri}, nil
 	}
 	m := shardURI.FindStringSubmatch(uri)
-	if m == nil || slices.ContainsFunc(strings.Split(m[1], "/"), func(s string) bool { return s == "." || s == ".." }) {
+	if len(m) == 0 || slices.ContainsFunc(strings.Split(m[1], "/"), func(s string) bool { return s == "." || s == ".." }) {
 		return Identity{}, fmt.Errorf("identity %q; want exactly %s, with no user, port, query, fragment, percent-encoding, dot segment or trailing slash, in this case", uri, Forms)
 	}
 	return Identity{Role: Shard, Shard: m[1], URI: uri}, nil
