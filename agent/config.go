@@ -12,6 +12,7 @@ import (
 
 	"bigfleet-providers/agent/internal/poll"
 	"bigfleet-providers/shared/command"
+	"bigfleet-providers/shared/endpoint"
 	"bigfleet-providers/shared/token"
 )
 
@@ -154,14 +155,9 @@ func (c *Config) endpoint() (*url.URL, error) {
 	if c.Endpoint == "" {
 		return nil, errors.New("endpoint: missing; want https://host[:port]")
 	}
-	u, err := url.Parse(c.Endpoint)
-	switch {
-	case err != nil:
-		return nil, errors.New("endpoint: not a URL; want https://host[:port]")
-	case u.Scheme != "https" || u.Hostname() == "":
-		return nil, errors.New("endpoint: want https://host[:port]; the blob never travels in clear")
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, errors.New("endpoint: want https://host[:port][/prefix] without user, query or fragment")
+	u, err := endpoint.URL(c.Endpoint, "https")
+	if err != nil {
+		return nil, fmt.Errorf("endpoint: %w", err)
 	}
 	return u, nil
 }

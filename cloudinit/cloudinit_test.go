@@ -60,8 +60,8 @@ func process(t *testing.T, userData []byte) processed {
 
 func TestRealCloudInit(t *testing.T) {
 	requireCloudInit(t)
-	ours := []string{ConfigPath, installPath}
-	const starts = "#!/bin/sh\nexec sh " + installPath + "\n"
+	ours := []string{ConfigPath, installPath, resumePath, pendingPath}
+	starts := "#!/bin/sh\n" + start([]file{{Path: ConfigPath}, {Path: installPath}, {Path: resumePath}, {Path: pendingPath}})
 	tests := []struct {
 		base     string
 		files    []string

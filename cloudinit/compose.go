@@ -5,20 +5,18 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 )
 
-// compose joins the operator's part and ours, see the package comment.
-func compose(base *part, ours document) ([]byte, error) {
+// compose joins the operator's parts and ours, see the package comment.
+func compose(base []*part, ours document) ([]byte, error) {
 	config, err := ours.render()
 	if err != nil {
 		return nil, err
 	}
-	start := "#!/bin/sh\nexec sh " + installPath + "\n"
-	parts := []*part{
-		base,
-		textPart("text/cloud-config", "bigfleet-agent.yaml", config),
-		textPart("text/x-shellscript", startName, []byte(start)),
-	}
+	parts := append(slices.Clone(base),
+		textPart(typeConfig, "bigfleet-agent.yaml", config),
+		textPart(typeScript, startName, []byte("#!/bin/sh\n"+start(ours.WriteFiles))))
 
 	// The boundary comes from the content, so that the result is reproducible
 	// and no content can hold it.

@@ -6,7 +6,7 @@
 // Without user data of the operator's own the result is one #cloud-config.
 // Otherwise it is a MIME multipart of three kinds of parts, in this order:
 //
-//	the operator's part, as it is     (a nested multipart if it is one)
+//	the operator's part               (each part of theirs, if it is a multipart)
 //	text/cloud-config                 our write_files, with merge_how
 //	text/x-shellscript                starts what the files above hold
 //
@@ -19,4 +19,8 @@
 // runcmd entries share one shell, which an operator's exit ends for everyone;
 // its name sorts behind "runcmd", so that what the operator installs is there
 // when the agent offers the machine.
+//
+// cloud-init takes a step for done before it begins it. So the files hold a
+// systemd unit, too, which goes on with an installation at each boot until it
+// has succeeded.
 package cloudinit

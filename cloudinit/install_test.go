@@ -23,6 +23,9 @@ case $1 in
 --print-architecture) echo "${ARCH:-amd64}"; exit ;;
 esac
 echo "dpkg $*" >>"$LOG"
+case $* in
+*--configure\ -a) exit 0 ;;
+esac
 for last in "$@"; do :; done
 if ! [ -e "$LOG.locked" ]; then
   : >"$LOG.locked"
@@ -32,9 +35,11 @@ fi
 cp "$last" "$LOG.deb"
 `
 	stubSystemctl = "#!/bin/sh\necho \"systemctl $*\" >>\"$LOG\"\n"
+	stubSync      = "#!/bin/sh\necho sync >>\"$LOG\"\n"
 	stubSleep     = "#!/bin/sh\necho \"sleep $*\" >>\"$LOG\"\n"
 	stubAPT       = `#!/bin/sh
 echo "apt-get $*" >>"$LOG"
+[ -z "${SEEN:-}" ] || env | grep -i _proxy= | LC_ALL=C sort >"$SEEN"
 if ! [ -e "$LOG.locked" ]; then
   : >"$LOG.locked"
   exit 100
@@ -43,7 +48,8 @@ fi
 )
 
 // firstBoot runs an install script under dash with stubs in front of the
-// programs that would change this machine, and returns what they recorded.
+// programs that would change this machine, and returns what they recorded. Its
+// environment is that of the agent's unit.
 func firstBoot(t *testing.T, p Params, env ...string) (calls, output string, err error) {
 	t.Helper()
 	for _, name := range []string{"dash", "python3"} {
@@ -52,7 +58,7 @@ func firstBoot(t *testing.T, p Params, env ...string) (calls, output string, err
 		}
 	}
 	dir := t.TempDir()
-	for name, content := range map[string]string{"dpkg": stubDpkg, "systemctl": stubSystemctl, "sleep": stubSleep, "apt-get": stubAPT} {
+	for name, content := range map[string]string{"dpkg": stubDpkg, "systemctl": stubSystemctl, "sleep": stubSleep, "sync": stubSync, "apt-get": stubAPT} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +68,14 @@ func firstBoot(t *testing.T, p Params, env ...string) (calls, output string, err
 		t.Fatal(err)
 	}
 	configPath := filepath.Join(dir, "config.json")
-	text := strings.NewReplacer(ConfigPath, configPath, "retry 360 ", "retry 3 ").Replace(script(t, p))
+	pending := filepath.Join(dir, "pending")
+	text := strings.NewReplacer(ConfigPath, configPath, "/etc/default/bigfleet-agent", filepath.Join(dir, "default"),
+		pendingPath, pending, resumePath, filepath.Join(dir, "resume"), "retry 360 ", "retry 3 ").Replace(script(t, p))
+	for _, path := range []string{pending, filepath.Join(dir, "resume")} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for path, content := range map[string]string{configPath: config, filepath.Join(dir, "first-boot"): text} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -73,6 +86,12 @@ func firstBoot(t *testing.T, p Params, env ...string) (calls, output string, err
 	cmd.Env = append([]string{"PATH=" + dir + ":/usr/bin:/bin", "LOG=" + record, "TMPDIR=" + dir}, env...)
 	out, err := cmd.CombinedOutput()
 	recorded, _ := os.ReadFile(record) // none when nothing was called
+	// What has the next boot go on is there until all is done, and not longer.
+	for _, path := range []string{pending, filepath.Join(dir, "resume")} {
+		if _, missing := os.Stat(path); (missing != nil) != (err == nil) {
+			t.Errorf("after %v: %s: %v", err, path, missing)
+		}
+	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "tmp.*")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
@@ -125,9 +144,10 @@ func TestFirstBootFromChannel(t *testing.T) {
 	}
 	got := strings.Split(strings.TrimSpace(calls), "\n")
 	want := []string{
-		"sleep 10", "sleep 10",
-		"dpkg --force-confold -i DIR/tmp.", "sleep 10", "dpkg --force-confold -i DIR/tmp.",
-		"systemctl enable bigfleet-agent.service", "systemctl --no-block restart bigfleet-agent.service",
+		"sync", "sleep 10", "sleep 10",
+		"dpkg --force-confdef --force-confold --configure -a", "dpkg --force-confold -i DIR/tmp.", "sleep 10",
+		"dpkg --force-confdef --force-confold --configure -a", "dpkg --force-confold -i DIR/tmp.",
+		"systemctl enable bigfleet-agent.service", "systemctl --no-block restart bigfleet-agent.service", "sync",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("calls:\n%s\noutput:\n%s", calls, out)
@@ -153,7 +173,7 @@ func TestFirstBootRefuses(t *testing.T) {
 		{"another host name", "CERTIFICATE_VERIFY_FAILED", nil, func(p *Params) {
 			p.Endpoint = strings.Replace(p.Endpoint, "127.0.0.1", "localhost", 1)
 		}},
-		{"another token", "HTTP Error 401", nil, func(p *Params) { p.Token = "AAAAAAAA" }},
+		{"another token", "the provider answered 401", nil, func(p *Params) { p.Token = "AAAAAAAA" }},
 		{"no package for it", "there is no package for riscv64", []string{"ARCH=riscv64"}, func(*Params) {}},
 	}
 	for _, tt := range tests {

@@ -3,11 +3,10 @@ package cloudinit
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
+	"bigfleet-providers/shared/endpoint"
 	"bigfleet-providers/shared/pemfile"
 )
 
@@ -152,14 +151,8 @@ func (a APT) validate() error {
 }
 
 func checkURL(field, raw string, schemes ...string) error {
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
-		return fmt.Errorf("%s: %q, want an %s URL", field, raw, strings.Join(schemes, " or "))
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%s: want no user, query or fragment in the URL", field)
-	case !printable(raw) || strings.Contains(raw, " "):
-		return fmt.Errorf("%s: %q, want printable ASCII without spaces", field, raw)
+	if _, err := endpoint.URL(raw, schemes...); err != nil {
+		return fmt.Errorf("%s: %w", field, err)
 	}
 	return nil
 }

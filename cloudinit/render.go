@@ -10,6 +10,8 @@ import (
 	"text/template"
 
 	"gopkg.in/yaml.v3"
+
+	"bigfleet-providers/shared/endpoint"
 )
 
 // Where the rendered files land on the machine.
@@ -18,6 +20,10 @@ const (
 	installPath = "/etc/bigfleet-agent/first-boot"
 	keyPath     = "/etc/apt/keyrings/bigfleet-agent.asc"
 	sourcePath  = "/etc/apt/sources.list.d/bigfleet-agent.sources"
+	// The unit takes an installation up again that a reboot has cut off. The
+	// second file has systemd start it at each boot, and is gone afterwards.
+	resumePath  = "/etc/systemd/system/bigfleet-agent-install.service"
+	pendingPath = "/etc/systemd/system/multi-user.target.d/bigfleet-agent-install.conf"
 )
 
 const (
@@ -27,6 +33,12 @@ const (
 	mergeHow = "dict(no_replace,recurse_list)+list(prepend)+str()"
 	// startName sorts behind "runcmd", see the package comment.
 	startName = "zz-bigfleet-agent"
+)
+
+// Templates of the files at resumePath and pendingPath.
+const (
+	resumeUnit   = "resume.service"
+	resumeWanted = "resume.conf"
 )
 
 //go:embed templates
@@ -46,8 +58,8 @@ func Render(p Params) ([]byte, error) {
 		return nil, fmt.Errorf("user data: %w", err)
 	}
 	var out []byte
-	if base == nil {
-		out, err = document{WriteFiles: files, RunCmd: [][]string{{"sh", installPath}}}.render()
+	if len(base) == 0 {
+		out, err = document{WriteFiles: files, RunCmd: [][]string{{"sh", "-c", start(files)}}}.render()
 	} else {
 		out, err = compose(base, document{MergeHow: mergeHow, WriteFiles: files})
 	}
@@ -86,21 +98,26 @@ func (d document) render() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// files lists what is written on the machine, the secret one first.
+// files lists what is written on the machine, in this order, the secret one first.
 func (p *Params) files() ([]file, error) {
 	config, err := p.agentConfig()
 	if err != nil {
 		return nil, err
 	}
-	var script strings.Builder
-	if err := scripts.ExecuteTemplate(&script, string(p.Install)+".sh", map[string]any{
-		"Packages": p.Packages, "ConfigPath": ConfigPath, "SourcePath": sourcePath,
-	}); err != nil {
-		return nil, err
+	text := map[string]string{}
+	for _, name := range []string{string(p.Install) + ".sh", resumeUnit, resumeWanted} {
+		var buf strings.Builder
+		if err := scripts.ExecuteTemplate(&buf, name, map[string]any{
+			"Packages": p.Packages, "APT": p.APT, "ConfigPath": ConfigPath, "SourcePath": sourcePath,
+			"InstallPath": installPath, "ResumePath": resumePath, "PendingPath": pendingPath,
+		}); err != nil {
+			return nil, err
+		}
+		text[name] = buf.String()
 	}
 	files := []file{
 		{ConfigPath, "root:root", "0600", config},
-		{installPath, "root:root", "0700", script.String()},
+		{installPath, "root:root", "0700", text[string(p.Install)+".sh"]},
 	}
 	if p.Install == InstallAPT {
 		source := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: %s\nSigned-By: %s\n",
@@ -109,20 +126,41 @@ func (p *Params) files() ([]file, error) {
 			file{keyPath, "root:root", "0644", p.APT.Key},
 			file{sourcePath, "root:root", "0644", source})
 	}
-	return files, nil
+	// Last the one that starts things: by then the others are there.
+	return append(files,
+		file{resumePath, "root:root", "0644", text[resumeUnit]},
+		file{pendingPath, "root:root", "0644", text[resumeWanted]}), nil
+}
+
+// start is what runs once, at the end of the first boot. cloud-init takes
+// write_files for done before it begins with it, so that a boot that was cut off
+// in there has left files out: they are written now.
+func start(files []file) string {
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, f.Path)
+	}
+	return "for file in " + strings.Join(paths, " ") + "; do\n" +
+		"  [ -s \"$file\" ] || { cloud-init single --name write-files --frequency always; break; }\n" +
+		"done\nexec sh " + installPath + "\n"
 }
 
 // agentConfig is the agent's config file.
 func (p *Params) agentConfig() (string, error) {
+	// In the one form that the agent and the first boot's script read alike.
+	u, err := endpoint.URL(p.Endpoint, "https")
+	if err != nil {
+		return "", fmt.Errorf("the endpoint: %w", err)
+	}
 	var buf strings.Builder
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	err := enc.Encode(struct {
+	err = enc.Encode(struct {
 		Endpoint  string `json:"endpoint"`
 		CAPEM     string `json:"ca_pem"`
 		MachineID string `json:"machine_id"`
 		Token     string `json:"token"`
-	}{p.Endpoint, p.CAPEM, p.MachineID, p.Token})
+	}{u.String(), p.CAPEM, p.MachineID, p.Token})
 	return buf.String(), err
 }

@@ -68,8 +68,12 @@ func TestBaseRefused(t *testing.T) {
 		{"no end", mixed + "--b\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n", "closing boundary"},
 		{"bad part", mixed + "--b\nContent-Type: text/plain\n\n#cloud-config\nruncmd: [\n--b--\n", "MIME part 1: #cloud-config: yaml"},
 		{"bad transfer encoding", mixed + "--b\nContent-Transfer-Encoding: binary\n\n#!\n--b--\n", `"binary"`},
-		{"bad base64", mixed + "--b\nContent-Type: text/cloud-config\nContent-Transfer-Encoding: base64\n\n!!!!\n--b--\n", "MIME part 1: illegal base64"},
+		{"bad base64", mixed + "--b\nContent-Type: text/cloud-config\nContent-Transfer-Encoding: base64\n\n!!!!\n--b--\n", "MIME part 1: Content-Transfer-Encoding base64"},
 		{"nested too deep", nested(12), "nested"},
+		{"bad part in a part", mixed + "--b\n" + nested(2) + "--b\nContent-Type: multipart/mixed; boundary=c\n--c\n\n#cloud-config\nwrite_files: {}\n--c--\n--b--\n", "MIME part 2: MIME part 1: #cloud-config: write_files"},
+		{"indented", "Content-Type: multipart/mixed; boundary=b\n  \n  --b\n\n  #!/bin/sh\n  --b--\n", "no line begins with --b"},
+		{"message in a message", mixed + "--b\nContent-Type: message/rfc822\n\nContent-Type: text/plain\n\nx\n--b--\n", "message/rfc822"},
+		{"digest", "Content-Type: multipart/digest; boundary=b\n\n--b\n\nContent-Type: text/plain\n\nx\n--b--\n", "message/rfc822"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,11 +92,12 @@ func TestBaseRefused(t *testing.T) {
 
 // nested is a multipart in a multipart and so on.
 func nested(depth int) string {
-	var b strings.Builder
+	var begin, end string
 	for i := range depth {
-		fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=b%02d\n\n--b%02d\n", i, i)
+		begin += fmt.Sprintf("Content-Type: multipart/mixed; boundary=b%02d\n\n--b%02d\n", i, i)
+		end = fmt.Sprintf("--b%02d--\n", i) + end
 	}
-	return b.String()
+	return begin + "Content-Type: text/plain\n\nx\n" + end
 }
 
 func TestParamsRefused(t *testing.T) {
@@ -126,6 +131,25 @@ func TestParamsRefused(t *testing.T) {
 	p.Install = "snap"
 	if _, err := Render(p); err == nil || !strings.Contains(err.Error(), `"snap" is unknown`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The agent and the first boot's script get the endpoint in one form.
+func TestEndpointIsNormalised(t *testing.T) {
+	p := params(t, InstallChannel)
+	want := string(render(t, p))
+	p.Endpoint = "https://Provider.Example.:08443/"
+	if diff := cmp.Diff(want, string(render(t, p))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	p.Endpoint = "https://provider.example:0"
+	if _, err := Render(p); err == nil || !strings.Contains(err.Error(), `Endpoint: port "0"`) {
+		t.Errorf("port 0: %v", err)
+	}
+	p = params(t, InstallAPT)
+	p.APT.URI = "https://packages.example:99999/debian"
+	if _, err := Render(p); err == nil || !strings.Contains(err.Error(), `APT.URI: port "99999"`) {
+		t.Errorf("APT: %v", err)
 	}
 }
 
@@ -168,7 +192,7 @@ func TestCheckAssumesTheWorst(t *testing.T) {
 
 // The default rendering leaves nearly all of the room to the operator.
 func TestSizeBudget(t *testing.T) {
-	const budget = 8 << 10
+	const budget = 16 << 10
 	for _, install := range Installs() {
 		if n := len(render(t, params(t, install))); n > budget {
 			t.Errorf("%s: %d bytes, over the budget of %d", install, n, budget)

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
 	"os"
 
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/certificates"
+	"bigfleet-providers/shared/endpoint"
 )
 
 // The transport modes of the gRPC port, as logged under "security".
@@ -102,9 +102,9 @@ func isNothing(path string) bool {
 
 // verify does what an agent does that pins roots.
 func (b BootstrapConfig) verify(m *certificates.Material, roots *x509.CertPool) error {
-	u, _ := url.Parse(b.Endpoint)
-	if u == nil || u.Hostname() == "" {
-		return nil // a fault that Validate reports
+	u, fault := endpoint.URL(b.Endpoint, "https")
+	if fault != nil {
+		return nil // which Validate reports
 	}
 	intermediates := x509.NewCertPool()
 	for _, c := range m.Chain[1:] {

@@ -8,15 +8,16 @@ import (
 	"io"
 	"math"
 	"net"
-	"net/url"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"bigfleet-providers/cloudinit"
 	"bigfleet-providers/provider/internal/certificates"
 	"bigfleet-providers/provider/internal/offering"
 	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/shared/endpoint"
 	"bigfleet-providers/shared/token"
 )
 
@@ -132,12 +133,14 @@ func (c *Config) validateBootstrap() error {
 	} else if b.TLSCert == "" && !c.UseFake {
 		fault("--bootstrap-tls-cert and --bootstrap-tls-key: missing; the channel carries secrets and is always TLS")
 	}
-	switch u, err := url.Parse(b.Endpoint); {
+	switch _, err := endpoint.URL(b.Endpoint, "https"); {
 	case b.Endpoint == "" && c.UseFake && b.TLSCert == "":
 	case b.Endpoint == "":
 		fault("--bootstrap-endpoint: missing; agents dial it, such as https://provider.example:9443")
-	case err != nil || u.Scheme != "https" || u.Host == "":
-		fault("--bootstrap-endpoint: %q is not an https URL with a host", b.Endpoint)
+	case err != nil && strings.Contains(b.Endpoint, "@"): // not quoted: what is before it is a password
+		fault("--bootstrap-endpoint: %w", err)
+	case err != nil:
+		fault("--bootstrap-endpoint: %q: %w", b.Endpoint, err)
 	case b.TLSCert == "" && c.UseFake:
 		fault("--bootstrap-endpoint: set without --bootstrap-tls-cert and --bootstrap-tls-key; the fake backend's own certificate fits its own endpoint only")
 	}
@@ -191,7 +194,7 @@ func (c *Config) validateUserData(caPEM string) error {
 	if err != nil {
 		return err
 	}
-	if params.Endpoint == "" || params.CAPEM == "" {
+	if _, fault := endpoint.URL(params.Endpoint, "https"); fault != nil || params.CAPEM == "" {
 		return nil // their faults are reported by their own checks
 	}
 	if err := cloudinit.Check(params); err != nil {

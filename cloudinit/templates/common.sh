@@ -1,25 +1,13 @@
 {{define "begin"}}#!/bin/sh
-# Installs and starts bigfleet-agent at first boot. Safe to run again.
+# Installs and starts bigfleet-agent at first boot. Safe to run again: what a
+# reboot has cut off is done again at the next boot.
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
-# The agent's proxy is meant for what is fetched here, too. The file is systemd's
-# and no script; apt knows the names in small letters only.
-if [ -r /etc/default/bigfleet-agent ]; then
-  while IFS= read -r line || [ -n "$line" ]; do
-    name=${line%%=*} value=${line#*=}
-    case $name in
-    *[!A-Za-z_]*) ;;
-    *_proxy | *_PROXY)
-      value=${value#[\"\']}
-      value=${value%[\"\']}
-      export "$name=$value" "$(echo "$name" | tr A-Z a-z)=$value"
-      ;;
-    esac
-  done </etc/default/bigfleet-agent
-fi
-
 say() { echo "bigfleet-agent first boot: $*" >&2; }
+
+# From here on no power cut takes away what has the next boot go on.
+sync
 {{end}}
 
 {{define "retry"}}
@@ -38,6 +26,10 @@ retry() {
     sleep "$pause"
   done
 }
+
+# A package that was cut off half-way, ours or what ours needs, stays so until
+# it is configured. Does nothing where there is none.
+repair() { dpkg --force-confdef --force-confold --configure -a || say "dpkg cannot configure all packages"; }
 {{end}}
 
 {{define "end"}}
@@ -45,5 +37,8 @@ systemctl enable bigfleet-agent.service
 # Without waiting: the unit may be ordered behind cloud-init, which waits for
 # this script.
 systemctl --no-block restart bigfleet-agent.service
+# Nothing is left for the next boot, once what was installed is on the disk.
+sync
+rm -f {{.PendingPath}} {{.ResumePath}}
 say "started"
 {{- end}}

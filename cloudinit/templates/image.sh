@@ -1,2 +1,2 @@
 {{template "begin"}}
-{{- template "end"}}
+{{- template "end" .}}

@@ -214,7 +214,10 @@ func TestConfigurationFaults(t *testing.T) {
 		wants []string
 	}{
 		"endpoint does not match the certificate": {account, withPair("--bootstrap-endpoint=https://provider.example:9443"), []string{"--bootstrap-endpoint https://provider.example:9443", "localhost"}},
-		"endpoint is not https":                   {account, withPair("--bootstrap-endpoint=http://localhost:9443"), []string{`"http://localhost:9443" is not an https URL`}},
+		"endpoint is not https":                   {account, withPair("--bootstrap-endpoint=http://localhost:9443"), []string{`--bootstrap-endpoint: "http://localhost:9443": want https://host`}},
+		"endpoint's port is 0":                    {account, withPair("--bootstrap-endpoint=https://localhost:0"), []string{`--bootstrap-endpoint: "https://localhost:0": port "0", want 1 to 65535`}},
+		"endpoint's port is too large":            {account, withPair("--bootstrap-endpoint=https://localhost:99999"), []string{`port "99999", want 1 to 65535`}},
+		"endpoint's host ends in two dots":        {account, withPair("--bootstrap-endpoint=https://localhost..:9443"), []string{`--bootstrap-endpoint: "https://localhost..:9443": host "localhost.."`}},
 		"no endpoint":                             {account, withPair(), []string{"--bootstrap-endpoint: missing"}},
 		"no certificate of the channel":           {account, []string{"--bootstrap-endpoint=https://localhost", "--agent-install=image"}, []string{"--bootstrap-tls-cert and --bootstrap-tls-key: missing"}},
 		"half a pair of the channel":              {account, []string{"--bootstrap-endpoint=https://localhost", "--agent-install=image", "--bootstrap-tls-cert=" + cert}, []string{"--bootstrap-tls-cert and --bootstrap-tls-key: only one is set"}},

@@ -3,7 +3,6 @@ package scaleway
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/fakecloud/host"
 	"bigfleet-providers/provider/internal/offering"
+	"bigfleet-providers/shared/endpoint"
 )
 
 // maxAPIRate bounds --api-rate and --api-burst, which mean nothing above it.
@@ -119,11 +119,11 @@ func (s *settings) validateCredentials(c *provider.Config) error {
 		}
 	}
 	if s.APIURL != "" && !c.Unread("api-url") {
-		switch u, err := url.Parse(s.APIURL); {
+		switch _, err := endpoint.URL(s.APIURL, "https", "http"); {
 		case strings.Contains(s.APIURL, "@"): // not quoted: what is before it is a password
 			errs = append(errs, errors.New("--api-url (SCW_API_URL): has a user in it; the account is given by --access-key and --secret-key"))
-		case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-			errs = append(errs, fmt.Errorf("--api-url (SCW_API_URL): %q is not an https URL with a host", s.APIURL))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("--api-url (SCW_API_URL): %q: %w", s.APIURL, err))
 		}
 	}
 	read := !slices.ContainsFunc([]string{"access-key", "secret-key", "project-id", "zone", "api-url"}, c.Unread)

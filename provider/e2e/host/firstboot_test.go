@@ -29,6 +29,7 @@ type firstBoot struct {
 	// options of the provider, for what is special.
 	options func(*testing.T, *hosttest.World, *hosttest.ProviderOptions)
 	noIPv4  bool
+	reboots bool // the operator's part has the guest reboot
 	// shows are scripts that have to succeed in the guest.
 	shows []string
 	// status is what cloud-init is to say: "done" if empty.
@@ -73,7 +74,35 @@ var firstBoots = []firstBoot{
 	{name: "channel, no curl", install: "channel", gone: []string{"/usr/bin/curl"}, shows: []string{"! command -v curl"}},
 	{
 		name: "channel, dpkg lock held for a minute", install: "channel",
-		files: holdLock(60), shows: []string{"journalctl -u cloud-final | grep -q 'install failed, again'"},
+		files: holdLock(60), shows: append([]string{"journalctl -u cloud-final | grep -q 'install failed, again'"}, nothingPending...),
+	},
+	{
+		// cloud-init takes its scripts for run before it runs them: after the reboot
+		// it does nothing more.
+		name: "channel, reboot in runcmd while dpkg is locked", install: "channel",
+		base: "#cloud-config\nruncmd:\n  - touch /var/lib/their-runcmd\n  - reboot\n", files: holdLock(15),
+		reboots: true, shows: append([]string{"test -e /var/lib/their-runcmd", tookUp}, nothingPending...),
+	},
+	{
+		name: "channel, hard reboot in a script", install: "channel",
+		base:    "#!/bin/sh\nsync\nreboot --force --force\n",
+		reboots: true, shows: append([]string{tookUp}, nothingPending...),
+	},
+	{
+		name: "apt, hard reboot in the middle of dpkg", install: "apt",
+		base:    "#cloud-config\nruncmd:\n  - mv /usr/bin/deb-systemd-helper /usr/bin/helper\n  - mv /usr/bin/cut-off /usr/bin/deb-systemd-helper\n",
+		files:   map[string]string{"/usr/bin/cut-off": cutPostinst},
+		reboots: true, shows: append([]string{tookUp}, nothingPending...),
+	},
+	{
+		name: "image, reboot by power_state", install: "image",
+		base:    "#cloud-config\npower_state: {mode: reboot, delay: now}\n",
+		reboots: true, shows: append([]string{"! journalctl -u bigfleet-agent-install | grep -q 'first boot: started'"}, nothingPending...),
+	},
+	{
+		// As after a boot that was cut off in write_files, which is not run again.
+		name: "channel, files that were not written", install: "channel",
+		base: "#cloud-config\nruncmd:\n  - rm -rf /etc/bigfleet-agent\n", shows: nothingPending,
 	},
 	{
 		name: "channel, broken APT source", install: "channel",
@@ -108,6 +137,23 @@ var firstBoots = []firstBoot{
 		name: "channel, HTTPS proxy", install: "channel", options: behindProxy,
 		base: "#cloud-config\nwrite_files:\n  - {path: /etc/default/bigfleet-agent, content: 'HTTPS_PROXY=@PROXY@'}\n",
 	},
+}
+
+// What is to be seen of a first boot that was cut off, and of one that is over.
+const tookUp = "journalctl -u bigfleet-agent-install | grep -q 'first boot: started'"
+
+// cutPostinst stands in for a program that the package's postinst calls, and
+// resets the host in there.
+const cutPostinst = `#!/bin/sh
+mv /usr/bin/helper /usr/bin/deb-systemd-helper
+sync
+reboot --force --force
+sleep 60
+`
+
+var nothingPending = []string{
+	"! test -e /etc/systemd/system/bigfleet-agent-install.service",
+	"! test -e /etc/systemd/system/multi-user.target.d/bigfleet-agent-install.conf",
 }
 
 var brokenSource = map[string]string{"/etc/apt/sources.list.d/broken.list": "deb http://192.0.2.1/ nowhere main\nnonsense\n"}
@@ -206,16 +252,21 @@ func (b firstBoot) run(t *testing.T, image string) {
 	m.Do(t, hosttest.Create, "")
 	t.Logf("IDLE after %.1f s", time.Since(began).Seconds())
 	g := m.Guest(t)
+	if b.reboots {
+		g.AwaitTrue(t, time.Minute, "test $(journalctl --list-boots | wc -l) -gt 1")
+	}
 	status := g.AwaitBooted(t)
 	if want := "status: " + cmp.Or(b.status, "done"); !strings.Contains(status, want) || g.Run(t, "cloud-id") != "scaleway" {
 		t.Errorf("cloud-init says, want %q, by its Scaleway source:\n%s\n%s", want, status, g.Run(t, "tail -40 /var/log/cloud-init-output.log"))
 	}
-	sum := fmt.Sprintf("%x", sha256.Sum256(m.UserData(t)))
-	if got, _, _ := strings.Cut(g.Run(t, "sha256sum </var/lib/cloud/instance/user-data.txt"), " "); got != sum {
-		t.Errorf("cloud-init read user data with the SHA-256 %s, the cloud holds %s", got, sum)
-	}
-	if said := g.Run(t, "cloud-init schema --config-file /var/lib/cloud/instance/cloud-config.txt 2>&1 || true"); !strings.HasPrefix(said, "Valid cloud-config") {
-		t.Errorf("cloud-init's schema: %s", said)
+	if !b.reboots { // later the cloud has no user data any more
+		sum := fmt.Sprintf("%x", sha256.Sum256(m.UserData(t)))
+		if got, _, _ := strings.Cut(g.Run(t, "sha256sum </var/lib/cloud/instance/user-data.txt"), " "); got != sum {
+			t.Errorf("cloud-init read user data with the SHA-256 %s, the cloud holds %s", got, sum)
+		}
+		if said := g.Run(t, "cloud-init schema --config-file /var/lib/cloud/instance/cloud-config.txt 2>&1 || true"); !strings.HasPrefix(said, "Valid cloud-config") {
+			t.Errorf("cloud-init's schema: %s", said)
+		}
 	}
 	for _, script := range b.shows {
 		if !g.Holds(t, script) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
+	"bigfleet-providers/shared/endpoint"
 	"bigfleet-providers/shared/pemfile"
 )
 
@@ -113,8 +113,8 @@ func variable(flag string) string {
 // reports every fault at once.
 func (c *connection) check() error {
 	errs := []error{c.empty, c.fromEnvironment()}
-	if _, _, err := net.SplitHostPort(c.addr); err != nil && c.addr != "" {
-		errs = append(errs, fmt.Errorf("--addr: %q is not host:port, such as 127.0.0.1:9000", c.addr))
+	if err := endpoint.Address(c.addr); err != nil && c.addr != "" {
+		errs = append(errs, fmt.Errorf("--addr: %w", err))
 	}
 	if c.insecure && (c.ca != "" || c.cert != "" || c.key != "" || c.serverName != "") {
 		errs = append(errs, errors.New("--insecure: contradicts --tls-ca, --tls-cert, --tls-key and --tls-server-name; leave it out for TLS"))

@@ -3,7 +3,6 @@ package operator
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"bigfleet-providers/provider/internal/operator/doctor"
 	"bigfleet-providers/provider/internal/operator/terminal"
+	"bigfleet-providers/shared/endpoint"
 )
 
 // examiner is one run of doctor.
@@ -75,9 +75,11 @@ func (x *examiner) check(args []string) error {
 }
 
 func checkURL(flag, text string, schemes ...string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil || !among(schemes, u.Scheme) {
-		return fmt.Errorf("%s: %q is no URL of the form %s://HOST:PORT", flag, text, schemes[0])
+	if _, err := endpoint.URL(text, schemes...); err != nil {
+		if strings.Contains(text, "@") { // not quoted: what is before it is a password
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		return fmt.Errorf("%s: %q: %w", flag, text, err)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func TestMisuse(t *testing.T) {
 		"walk a b --no-configure":                              {"one machine", "single steps"},
 		"walk --no-configure --sequence=9223372036854775803":   {"--sequence: 9223372036854775803", "--epoch"},
 		"walk a --type=b --no-configure":                       {"--type: of no use"},
-		"doctor --channel=http://x --metrics=y --channel-ca=z": {"--channel: ", "https://HOST:PORT", "--metrics: "},
+		"doctor --channel=http://x --metrics=y --channel-ca=z": {"--channel: ", "want https://host", "--metrics: "},
 		"doctor --channel-ca=z":                                {"without --channel"},
 		"completion tcsh":                                      {`"tcsh"`, "bash, zsh or fish"},
 		"completion":                                           {"a shell"},

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"bigfleet-providers/shared/endpoint"
 )
 
 // maxBody bounds what is read of an answer. /metrics of a provider has some
@@ -26,8 +28,8 @@ const (
 
 // channel looks at the bootstrap channel as a new server would see it.
 func (e *examination) channel(ctx context.Context) {
-	u, err := url.Parse(e.Channel)
-	if err != nil { // the caller has judged it
+	u, err := endpoint.URL(e.Channel, "https") // as agents read it
+	if err != nil {                            // the caller has judged it
 		e.say("channel port", Fail, "", "%v", err)
 		return
 	}

@@ -27,6 +27,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/shared/endpoint"
 )
 
 const (
@@ -71,8 +72,8 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	}
 	var faults []error
 	// The exporters would take their default in place of what they cannot read.
-	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		faults = append(faults, fmt.Errorf("%s: not a URL of the form http://host:port or https://host:port", variable))
+	if err := judge(endpoint); err != nil {
+		faults = append(faults, fmt.Errorf("%s: %w", variable, err))
 	}
 	if exporter != "" && exporter != "otlp" {
 		faults = append(faults, fmt.Errorf("%s: %q, want otlp or none", exporters, exporter))
@@ -99,6 +100,17 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	otel.SetLogger(logr.FromSlogHandler(warnings{o.Log.Handler()}))
 	o.Log.Info("traces are sent", "endpoint", redacted(endpoint))
 	return t, nil
+}
+
+// judge judges where spans are sent. A user in the URL is the exporter's business.
+func judge(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("not a URL of the form http://host:port or https://host:port")
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	_, err = endpoint.URL(u.String(), "http", "https")
+	return err
 }
 
 func open(ctx context.Context, o Options, send sdktrace.TracerProviderOption) (*Tracing, error) {
