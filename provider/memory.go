@@ -9,12 +9,14 @@ import (
 )
 
 // The heap is mostly records that stay. While they are loaded there is next to
-// no garbage, and collecting would only slow the start. Afterwards garbage may
+// no garbage, and collecting would only slow the start. To make them for a new
+// state leaves several times their size. Afterwards garbage may
 // take three tenths of what lives. In a small fleet that is so little that it
 // would be collected many times a second, and each time the calls under way wait
 // some milliseconds: there it may take garbageFloor.
 const (
 	gcPercentLoading = 400
+	gcPercentSeeding = 100
 	gcPercentServing = 30
 	garbageFloor     = 24 << 20
 	// gcPercentMax is for a heap of next to nothing.
@@ -34,6 +36,13 @@ func collectRarely() *collector {
 	}
 	debug.SetGCPercent(gcPercentLoading)
 	return c
+}
+
+// seed is for the part of the start that may make records.
+func (c *collector) seed() {
+	if !c.stopped.Load() {
+		debug.SetGCPercent(gcPercentSeeding)
+	}
 }
 
 // serve is for the time after the start, until stop.

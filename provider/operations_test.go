@@ -32,15 +32,15 @@ func TestOperations(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprint("m-", i)
 	}
-	_, err = st.DoMany(t.Context(), ids, func(current []machine.Record) ([]store.Next, error) {
-		next := make([]store.Next, len(current))
+	_, err = st.DoMany(t.Context(), ids, func(current []machine.Record) ([]machine.Next, error) {
+		next := make([]machine.Next, len(current))
 		for i, r := range current {
 			r.State = machine.Configuring
 			r.Op = &machine.Operation{
 				ID: fmt.Sprint("op-", i), Kind: machine.Configure, Step: "deliver", Started: began.Add(-time.Duration(i) * time.Second), Deadline: began.Add(time.Hour),
 				Sealed: []byte("canary-sealed"), Notes: map[string]string{"note": "canary-note"}, Options: "canary-options",
 			}
-			next[i] = store.Next{Record: r, Change: machine.Visible}
+			next[i] = machine.Next{Record: r, Change: machine.Visible}
 		}
 		return next, nil
 	})

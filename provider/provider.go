@@ -102,6 +102,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	reg.MustRegister(newFleet(st, engine))
 	establish(ctx, engine, log)
 	slots := &slotSource{cfg: cfg, catalog: back.Catalog, fitter: back.Fitter, adopter: back.Adopter, reach: back.Reach, engine: engine, metrics: m, log: log}
+	collections.seed()
 	if err := slots.seed(ctx, true); err != nil {
 		return err
 	}

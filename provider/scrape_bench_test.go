@@ -36,12 +36,12 @@ func BenchmarkScrape(b *testing.B) {
 				for j := range ids {
 					ids[j] = fmt.Sprint("m-", i+j)
 				}
-				if _, err := st.DoMany(b.Context(), ids, func(current []machine.Record) ([]store.Next, error) {
-					next := make([]store.Next, len(current))
+				if _, err := st.DoMany(b.Context(), ids, func(current []machine.Record) ([]machine.Next, error) {
+					next := make([]machine.Next, len(current))
 					for j, rec := range current {
 						rec.State = machine.State(1 + (i+j)%8)
 						rec.Offer = &machine.Offer{InstanceType: fmt.Sprint("TYPE-", j%40), Capacity: machine.OnDemand, PricePerHour: 0.1}
-						next[j] = store.Next{Record: rec, Change: machine.Visible}
+						next[j] = machine.Next{Record: rec, Change: machine.Visible}
 					}
 					return next, nil
 				}); err != nil {

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -198,48 +197,4 @@ func (s *server) quiet() {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// BenchmarkStart measures a start on a file with many machines, with a warm and
-// a cold page cache, and the memory it takes.
-func BenchmarkStart(b *testing.B) {
-	for _, machines := range sizes {
-		b.Run(fmt.Sprintf("machines=%d", machines), func(b *testing.B) {
-			for b.Loop() {
-				state := filepath.Join(b.TempDir(), "state.db")
-				serve(b, machines, state, alone).stop()
-				warm := serve(b, machines, state, alone)
-				idle := settledRSS(warm)
-				ids := warm.ids()
-				warm.create(ids[:min(len(ids), 60_000)], 32)
-				for range 20 {
-					warm.list(&pb.ListFilter{})
-				}
-				used := warm.rss()
-				warm.stop()
-				note := "page cache could not be dropped"
-				coldTook := time.Duration(0)
-				if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("1"), 0o600); err == nil {
-					cold := serve(b, machines, state, alone)
-					coldTook = cold.started
-					note = "cold " + short(coldTook)
-					cold.stop()
-				}
-				b.ReportMetric(warm.started.Seconds()*1000, "ms-warm")
-				b.ReportMetric(coldTook.Seconds()*1000, "ms-cold")
-				b.ReportMetric(float64(idle)/1e6, "MB-idle")
-				b.ReportMetric(float64(used)/1e6, "MB-used")
-				record("start to first answer", machines, "", "warm "+short(warm.started)+", "+note, "")
-				record("memory (RSS)", machines, "", fmt.Sprintf("%d MB idle", idle/1_000_000),
-					fmt.Sprintf("%d MB after %d Creates and 20 full Lists", used/1_000_000, min(len(ids), 60_000)))
-			}
-		})
-	}
-}
-
-// settledRSS is the memory a moment after the start, when the garbage of
-// loading was given back.
-func settledRSS(s *server) int64 {
-	time.Sleep(2 * time.Second)
-	return s.rss()
 }

@@ -137,13 +137,16 @@ func (s *server) ids() []string {
 }
 
 // rss is the process's resident memory in bytes.
-func (s *server) rss() int64 {
+func (s *server) rss() int64 { return s.memory("VmRSS:") }
+
+// memory is a field of the process's status in /proc, in bytes.
+func (s *server) memory(field string) int64 {
 	s.b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil {
 		s.b.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	_, rest, _ := strings.Cut(string(status), field)
 	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	if err != nil {
 		s.b.Fatal(err)

@@ -24,6 +24,8 @@ import (
 type Store interface {
 	// Do commits a mutation that somebody waits for.
 	Do(ctx context.Context, id string, m machine.Mutation) (machine.Record, error)
+	// DoMany commits changes of several machines at once, or none of them.
+	DoMany(ctx context.Context, ids []string, m func(current []machine.Record) ([]machine.Next, error)) ([]machine.Record, error)
 	// DoLater commits a mutation that can wait for others to share its cost.
 	DoLater(ctx context.Context, id string, m machine.Mutation) (machine.Record, error)
 	// Record returns one committed record.

@@ -1,18 +1,18 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"bigfleet-providers/provider/internal/machine"
 )
 
-// seedWorkers is how many slots are written at once: enough to fill the store's
-// batches, so that 100,000 new slots take seconds.
-const seedWorkers = 256
+// seedBatch is how many slots are written at once. Each batch costs two syncs, and
+// is in memory several times over while it is written; calls wait for one of them.
+const seedBatch = 4096
 
 // Seed brings the slots in line with what is offered: a new slot gets a
 // SPECULATIVE machine, changed prices and hardware reach the list, and a slot
@@ -31,7 +31,7 @@ func (e *Engine) SeedMissing(ctx context.Context, slots map[string]*machine.Offe
 }
 
 func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all bool) error {
-	var changes []func(context.Context) error
+	var planned []reslot
 	filled := 0                     // offered slots that have their first machine
 	successors := map[string]bool{} // slots that a machine of another id fills
 	// Many machines share an offer, before and after: each pair is compared once.
@@ -45,16 +45,6 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		}
 		return eq
 	}
-	plan := func(id string, f func(machine.Record) (machine.Record, machine.Change)) {
-		changes = append(changes, func(ctx context.Context) error {
-			rec, err := e.o.Store.Do(ctx, id, func(cur machine.Record) (machine.Record, machine.Change, error) {
-				next, change := f(cur)
-				return next, change, nil
-			})
-			e.forgetGone(id, rec, err)
-			return err
-		})
-	}
 	e.o.Store.Records(func(rec machine.Record) bool {
 		offer, offered := slots[rec.Slot]
 		switch {
@@ -64,10 +54,9 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		case offered:
 			filled++
 		}
-		if !all || offered != rec.Retired && (!offered || equal(rec.Offer, offer)) {
-			return true
+		if all && (offered == rec.Retired || offered && !equal(rec.Offer, offer)) {
+			planned = append(planned, reslot{id: rec.ID, offer: offer})
 		}
-		plan(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) { return reoffer(cur, offer) })
 		return true
 	})
 	for slot, offer := range slots {
@@ -77,20 +66,59 @@ func (e *Engine) seed(ctx context.Context, slots map[string]*machine.Offer, all 
 		if rec, ok := e.o.Store.Record(slot); successors[slot] || ok && !rec.Succeeded {
 			continue
 		}
-		id := e.idFor(slot)
-		plan(id, func(cur machine.Record) (machine.Record, machine.Change) {
-			if cur.State != machine.Unknown {
-				return cur, machine.Unchanged
-			}
-			return machine.Record{ID: id, Slot: slot, Offer: offer, State: machine.Speculative, Since: time.Now(), Marks: cur.Marks}, machine.Visible
-		})
+		planned = append(planned, reslot{id: e.idFor(slot), offer: offer, slot: slot})
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(seedWorkers)
-	for _, change := range changes {
-		group.Go(func() error { return change(ctx) })
+	// In the order of ids, which is that of the state file: new machines fill its
+	// pages one after the other.
+	slices.SortFunc(planned, func(a, b reslot) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.slot, b.slot)) })
+	planned = slices.CompactFunc(planned, func(a, b reslot) bool { return a.id == b.id })
+	for batch := range slices.Chunk(planned, seedBatch) {
+		if err := e.reslot(ctx, batch); err != nil {
+			return err
+		}
 	}
-	return group.Wait()
+	return nil
+}
+
+// reslot is what the offerings want of one machine.
+type reslot struct {
+	id    string
+	offer *machine.Offer // nil when its slot is offered no more
+	slot  string         // that the machine is to fill, if there is none yet; else ""
+}
+
+// reslot commits what is planned for several machines.
+func (e *Engine) reslot(ctx context.Context, planned []reslot) error {
+	ids := make([]string, len(planned))
+	for i, p := range planned {
+		ids[i] = p.id
+	}
+	now := time.Now()
+	recs, err := e.o.Store.DoMany(ctx, ids, func(current []machine.Record) ([]machine.Next, error) {
+		next := make([]machine.Next, len(current))
+		for i, p := range planned {
+			next[i].Record, next[i].Change = p.apply(current[i], now)
+		}
+		return next, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, rec := range recs {
+		e.forgetGone(rec.ID, rec, nil)
+	}
+	return nil
+}
+
+func (p reslot) apply(cur machine.Record, now time.Time) (machine.Record, machine.Change) {
+	switch {
+	case p.slot == "":
+		return reoffer(cur, p.offer)
+	case cur.State != machine.Unknown:
+		return cur, machine.Unchanged
+	default:
+		return machine.Record{ID: p.id, Slot: p.slot, Offer: p.offer, State: machine.Speculative, Since: now, Marks: cur.Marks}, machine.Visible
+	}
 }
 
 // idFor is the id of the machine that is to fill a slot which has none. It was

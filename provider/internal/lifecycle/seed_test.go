@@ -2,12 +2,47 @@ package lifecycle_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"bigfleet-providers/provider/internal/machine"
 )
+
+// TestSeedIsFewWrites: many new slots, and a new price of them, are a handful of
+// transactions, and none is left out.
+func TestSeedIsFewWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		synctest.Wait()
+		const n = 10_000
+		slots := func(o *machine.Offer) map[string]*machine.Offer {
+			out := map[string]*machine.Offer{"m1": o}
+			for i := range n {
+				out[fmt.Sprintf("slot-%05d", i)] = o
+			}
+			return out
+		}
+		dearer := *offer
+		dearer.PricePerHour = 2
+		for _, o := range []*machine.Offer{offer, &dearer} {
+			before := r.store.Stats()
+			if err := r.engine.Seed(t.Context(), slots(o)); err != nil {
+				t.Fatal(err)
+			}
+			after := r.store.Stats()
+			if batches := after.Batches - before.Batches; after.Machines != n+1 || batches > 4 {
+				t.Errorf("%d machines after %d transactions", after.Machines, batches)
+			}
+			for i := range n {
+				if rec := r.record(fmt.Sprintf("slot-%05d", i)); rec.State != machine.Speculative || rec.Offer != o || rec.Revision <= before.Revision {
+					t.Fatalf("slot %d: %+v", i, rec)
+				}
+			}
+		}
+	})
+}
 
 func TestSeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

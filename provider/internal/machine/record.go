@@ -253,6 +253,12 @@ const (
 	Gone                    // remove it
 )
 
+// Next is what is to become of one machine.
+type Next struct {
+	Record Record
+	Change Change
+}
+
 // Mutation makes the next record out of the committed one. It must be pure: it
 // may be called again on another base. The error is for the caller only; the
 // change is committed whether it is nil or not (a refused call may still have

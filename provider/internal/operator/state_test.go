@@ -55,7 +55,7 @@ func stateFile(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, next := range []store.Next{{Record: machine.Record{State: machine.Failed}, Change: machine.Visible}, {Change: machine.Gone}} {
+	for _, next := range []machine.Next{{Record: machine.Record{State: machine.Failed}, Change: machine.Visible}, {Change: machine.Gone}} {
 		_, err := s.Do(t.Context(), "m-gone", func(machine.Record) (machine.Record, machine.Change, error) {
 			return next.Record, next.Change, nil
 		})

@@ -37,6 +37,7 @@ type batch struct {
 	head          uint64 // the last revision given out
 	age           uint64 // the last age given out
 	machines      int
+	added         int  // of them
 	bytes         int  // encoded, of all requests
 	listed        bool // the head or the number of machines changed
 	// inventoried says that the state is to become so.
@@ -135,6 +136,7 @@ func (b *batch) add(from, to *change) {
 	}
 	if from.rec == nil && to.rec != nil {
 		b.machines++
+		b.added++
 		b.listed = true
 	}
 	b.bytes += len(to.data)
@@ -147,7 +149,7 @@ func (b *batch) add(from, to *change) {
 }
 
 // settle turns what a mutation returned into a change; nil when there is none.
-func (s *Store) settle(cur *change, n Next, head, age *uint64) (*change, error) {
+func (s *Store) settle(cur *change, n machine.Next, head, age *uint64) (*change, error) {
 	if n.Change == machine.Unchanged || n.Change == machine.Gone && cur.rec == nil {
 		return nil, nil
 	}

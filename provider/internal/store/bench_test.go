@@ -30,10 +30,10 @@ func benchStore(b *testing.B, path string, n int) *Store {
 		for j := i; j < min(n, i+group); j++ {
 			ids = append(ids, benchID(j))
 		}
-		if _, err := s.DoMany(b.Context(), ids, func(cur []machine.Record) ([]Next, error) {
-			next := make([]Next, len(cur))
+		if _, err := s.DoMany(b.Context(), ids, func(cur []machine.Record) ([]machine.Next, error) {
+			next := make([]machine.Next, len(cur))
 			for k := range cur {
-				next[k] = Next{machine.Record{State: machine.Idle, Since: time.Now(), Offer: offer, Host: cur[k].ID}, machine.Visible}
+				next[k] = machine.Next{Record: machine.Record{State: machine.Idle, Since: time.Now(), Offer: offer, Host: cur[k].ID}, Change: machine.Visible}
 			}
 			return next, nil
 		}); err != nil {

@@ -26,7 +26,7 @@ const (
 // request is one change on its way through the committer.
 type request struct {
 	ids    []string
-	mutate func([]machine.Record) ([]Next, error)
+	mutate func([]machine.Record) ([]machine.Next, error)
 	// inventoried is SetInventoried's wish, beside any change.
 	inventoried bool
 	// ownership is SetOwnership's, nil for no change of it.

@@ -106,10 +106,10 @@ func TestGenerationsOfOneCommit(t *testing.T) {
 		for _, id := range ids {
 			must(t, s, id, to(machine.Failed))
 		}
-		_, err := s.DoMany(t.Context(), ids, func(cur []machine.Record) ([]Next, error) {
-			next := make([]Next, len(cur))
+		_, err := s.DoMany(t.Context(), ids, func(cur []machine.Record) ([]machine.Next, error) {
+			next := make([]machine.Next, len(cur))
 			for i := range cur {
-				next[i] = Next{cur[i], machine.Gone}
+				next[i] = machine.Next{Record: cur[i], Change: machine.Gone}
 			}
 			return next, nil
 		})

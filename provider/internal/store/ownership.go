@@ -23,7 +23,7 @@ func (s *Store) Ownership() machine.Ownership {
 func (s *Store) SetOwnership(ctx context.Context, o machine.Ownership) error {
 	_, err := s.submit(ctx, s.urgent, &request{
 		ownership: &o,
-		mutate:    func([]machine.Record) ([]Next, error) { return nil, nil },
+		mutate:    func([]machine.Record) ([]machine.Next, error) { return nil, nil },
 	})
 	return err
 }

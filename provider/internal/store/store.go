@@ -183,7 +183,7 @@ func (s *Store) SetInventoried(ctx context.Context) error {
 	}
 	_, err := s.submit(ctx, s.urgent, &request{
 		inventoried: true,
-		mutate:      func([]machine.Record) ([]Next, error) { return nil, nil },
+		mutate:      func([]machine.Record) ([]machine.Next, error) { return nil, nil },
 	})
 	return err
 }
@@ -272,9 +272,9 @@ func (s *Store) DoLater(ctx context.Context, id string, m machine.Mutation) (mac
 func (s *Store) one(ctx context.Context, queue chan *request, id string, m machine.Mutation) (machine.Record, error) {
 	recs, err := s.submit(ctx, queue, &request{
 		ids: []string{id},
-		mutate: func(cur []machine.Record) ([]Next, error) {
+		mutate: func(cur []machine.Record) ([]machine.Next, error) {
 			rec, change, err := m(cur[0])
-			return []Next{{rec, change}}, err
+			return []machine.Next{{Record: rec, Change: change}}, err
 		},
 	})
 	if len(recs) == 0 {
@@ -283,16 +283,10 @@ func (s *Store) one(ctx context.Context, queue chan *request, id string, m machi
 	return recs[0], err
 }
 
-// Next is what is to become of one machine.
-type Next struct {
-	Record machine.Record
-	Change machine.Change
-}
-
 // DoMany is Do for several machines at once: all are committed or none is.
 // The mutation gets the records in the order of ids, which must differ, and
-// returns one Next for each in the same order.
-func (s *Store) DoMany(ctx context.Context, ids []string, m func(current []machine.Record) ([]Next, error)) ([]machine.Record, error) {
+// returns one machine.Next for each in the same order.
+func (s *Store) DoMany(ctx context.Context, ids []string, m func(current []machine.Record) ([]machine.Next, error)) ([]machine.Record, error) {
 	seen := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		if seen[id] {

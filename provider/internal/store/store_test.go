@@ -339,12 +339,12 @@ func TestDoManyIsAtomic(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *Store) {
 		t.Helper()
 		must(t, s, "old", to(machine.Failed))
-		succeed := func(state machine.State) func([]machine.Record) ([]Next, error) {
-			return func(cur []machine.Record) ([]Next, error) {
+		succeed := func(state machine.State) func([]machine.Record) ([]machine.Next, error) {
+			return func(cur []machine.Record) ([]machine.Next, error) {
 				old, successor := cur[0].Clone(), cur[1].Clone()
 				old.Succeeded = true
 				successor.State = state
-				return []Next{{old, machine.Private}, {successor, machine.Visible}}, nil
+				return []machine.Next{{Record: old, Change: machine.Private}, {Record: successor, Change: machine.Visible}}, nil
 			}
 		}
 		if _, err := s.DoMany(t.Context(), []string{"old", "new"}, succeed(machine.Unknown+42)); err == nil {

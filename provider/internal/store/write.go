@@ -64,8 +64,19 @@ func (f *file) inPlace() error {
 	}
 }
 
+// A batch that adds many machines is that of a new state, in the order of keys: it
+// leaves full pages behind and not, as bbolt does by default, half empty ones. A
+// tenth stays free for records that grow.
+const (
+	manyAdded     = 512
+	manyAddedFill = 0.9
+)
+
 func put(tx *bbolt.Tx, b *batch) error {
 	machines, marks := tx.Bucket([]byte(machinesBucket)), tx.Bucket([]byte(marksBucket))
+	if b.added >= manyAdded {
+		machines.FillPercent = manyAddedFill
+	}
 	for _, id := range b.evicted {
 		if err := marks.Delete([]byte(id)); err != nil {
 			return err
