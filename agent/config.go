@@ -13,6 +13,7 @@ import (
 	"bigfleet-providers/agent/internal/poll"
 	"bigfleet-providers/shared/command"
 	"bigfleet-providers/shared/endpoint"
+	"bigfleet-providers/shared/jsonkeys"
 	"bigfleet-providers/shared/token"
 )
 
@@ -96,6 +97,9 @@ func LoadConfig(path string) (Config, error) {
 // parse reads JSON. Its errors name a place and not what stands there, which may
 // be the token.
 func parse(body []byte, c *Config) error {
+	if err := jsonkeys.CheckMark(body); err != nil {
+		return err
+	}
 	err := json.Unmarshal(body, c)
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -107,7 +111,12 @@ func parse(body []byte, c *Config) error {
 	case err != nil:
 		return errors.New("not a JSON object")
 	}
-	return nil
+	// The last one would count, of a token, say, whatever its case.
+	var errs []error
+	for _, fault := range jsonkeys.Repeated(body, "", true) {
+		errs = append(errs, fault)
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Config) setDefaults() {

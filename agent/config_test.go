@@ -69,6 +69,8 @@ func TestConfigFaults(t *testing.T) {
 		{"no such runner", `{"endpoint":"https://x","hook_runner":"docker",` + good + `}`, 0o600, []string{"hook_runner: \"docker\""}},
 		{"empty CA", `{"endpoint":"https://x","ca_pem":"","machine_id":"m","token":"` + server.Token + `"}`, 0o600, []string{"ca_pem: missing"}},
 		{"damaged CA", `{"endpoint":"https://x","ca_pem":` + strings.Replace(string(ca), "-", "", 1) + `,"machine_id":"m","token":"` + server.Token + `"}`, 0o600, []string{"ca_pem: block 1 (line 1)"}},
+		{"key twice", `{"endpoint":"https://x","endpoint":"https://y",` + good + `,"TOKEN":"x"}`, 0o600, []string{"endpoint: there twice", "TOKEN: there twice"}},
+		{"byte order mark", "\ufeff{}", 0o600, []string{"byte order mark"}},
 		{"blank CA", `{"endpoint":"https://x","ca_pem":" \n","machine_id":"m","token":"` + server.Token + `"}`, 0o600, []string{"ca_pem: holds no PEM certificate"}},
 		{"plain http", `{"endpoint":"http://x",` + good + `}`, 0o600, []string{"endpoint: want https://host"}},
 		{"all missing", `{}`, 0o600, []string{"endpoint: missing", "ca_pem: missing", "machine_id: missing", "token: missing"}},

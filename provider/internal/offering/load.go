@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"bigfleet-providers/provider/internal/machine"
+	"bigfleet-providers/shared/jsonkeys"
 )
 
 // Load reads an offerings file: a JSON array of objects. It reports every fault
@@ -39,6 +40,9 @@ func Load(path string, rules Rules) ([]Offering, error) {
 }
 
 func parse(data []byte, rules Rules) ([]Offering, error) {
+	if err := jsonkeys.CheckMark(data); err != nil {
+		return nil, err
+	}
 	if !utf8.Valid(data) { // the decoder would replace what is not, silently
 		return nil, errors.New("not valid UTF-8")
 	}
@@ -61,6 +65,9 @@ func parse(data []byte, rules Rules) ([]Offering, error) {
 		faults []error
 		total  int
 	)
+	for _, fault := range jsonkeys.Repeated(data, "offerings", false) {
+		faults = append(faults, fault)
+	}
 	for i, entry := range entries {
 		r := reader{at: fmt.Sprintf("offerings[%d]", i)}
 		list = append(list, r.offering(entry, rules))

@@ -106,15 +106,26 @@ func TestLoadRefusesWholeFiles(t *testing.T) {
 		many = append(many, `{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 40000}`)
 	}
 	for name, tc := range map[string]struct{ content, want string }{
-		"empty":          {"\n", "empty, and so not a JSON array"},
-		"comma too many": {"[\n  {\"count\": 1},\n]", "line 3, byte 1: invalid character"},
-		"no JSON":        {"x", "line 1, byte 1: invalid character"},
-		"cut off":        {"[\n  {\"count\": 1},", "line 2, byte 15: it ends too early"},
-		"no offering":    {"[]", "no offering"},
-		"null":           {"null", "no offering"},
-		"object":         {`{"offerings": []}`, "holds one JSON object; want an array"},
-		"trailing":       {`[{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 1}] []`, "something follows"},
-		"not UTF-8":      {"[{\"commercial_type\": \"\xff\"}]", "UTF-8"},
+		"empty":           {"\n", "empty, and so not a JSON array"},
+		"comma too many":  {"[\n  {\"count\": 1},\n]", "line 3, byte 1: invalid character"},
+		"no JSON":         {"x", "line 1, byte 1: invalid character"},
+		"cut off":         {"[\n  {\"count\": 1},", "line 2, byte 15: it ends too early"},
+		"no offering":     {"[]", "no offering"},
+		"null":            {"null", "no offering"},
+		"object":          {`{"offerings": []}`, "holds one JSON object; want an array"},
+		"trailing":        {`[{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 1}] []`, "something follows"},
+		"not UTF-8":       {"[{\"commercial_type\": \"\xff\"}]", "UTF-8"},
+		"byte order mark": {"\ufeff[]", "byte order mark"},
+		"UTF-16":          {"\xff\xfe[\x00]\x00", "byte order mark"},
+		"key twice": {
+			"[{\"commercial_type\": \"DEV1-S\", \"zone\": \"fr-par-1\",\n\"count\": 1,\n\"count\": 100}]", "offerings[0].count: there twice, in line 2 and line 3",
+		},
+		"label twice": {
+			`[{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 1, "labels": {"a/b": "1", "a/b": "2"}}]`, `offerings[0].labels["a/b"]: there twice`,
+		},
+		"root volume's size twice": {
+			`[{"commercial_type": "DEV1-S", "zone": "fr-par-1", "count": 1, "root_volume": {"type": "block", "size_gb": 20, "size_gb": 2000}}]`, "offerings[0].root_volume.size_gb: there twice",
+		},
 		"too many slots": {"[" + strings.Join(many, ",") + "]", "add up to 120000, the limit is 100000"},
 		"too large":      {"[" + strings.Repeat(" ", MaxFileBytes) + "]", "larger than"},
 	} {
