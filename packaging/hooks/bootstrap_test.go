@@ -15,6 +15,9 @@ func TestDefaultScript(t *testing.T) {
 		"options":            "#!/bin/sh -e\necho ran >\"$dir/ran\"\n",
 		"space and CR":       "#! /bin/sh \r\necho ran >\"$dir/ran\"\n",
 		"no break at end":    "#!/bin/sh\necho ran >\"$dir/ran\"",
+		"CRLF everywhere":    "#!/bin/sh\r\nset -eu\r\nif true; then\r\n  echo ran >\"$dir/ran\"\r\nfi\r\ncat <<END >\"$dir/lines\"\r\na\r\nEND\r\n",
+		"CR at the end":      "#!/bin/sh\r\necho ran >\"$dir/ran\"\r",
+		"BOM":                "\xef\xbb\xbf#!/bin/sh\necho ran >\"$dir/ran\"\n",
 		"other cluster tool": "#!/bin/sh\nset -- a b\necho ran >\"$dir/ran\"\n",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -23,6 +26,9 @@ func TestDefaultScript(t *testing.T) {
 			for range 2 {
 				if out, ok := h.run(t, "configure"); !ok || !h.exists("ran") {
 					t.Fatalf("the blob did not run: %s", out)
+				}
+				if h.exists("run/blob.d") || h.read(t, "run/blob") != blob {
+					t.Error("a copy of the blob stays, or the blob was changed")
 				}
 			}
 			if out, ok := h.run(t, "ready"); !ok {
@@ -34,16 +40,19 @@ func TestDefaultScript(t *testing.T) {
 
 func TestDefaultRefusals(t *testing.T) {
 	tests := map[string]struct{ blob, reason string }{
-		"empty":                 {"", "empty"},
-		"a kubeconfig":          {"apiVersion: v1\nsecret: s3cr3t-value\n", "neither a script"},
-		"binary":                {"\x7fELF\x00s3cr3t-value", "neither a script"},
-		"blank line first":      {"\n#!/bin/sh\n", "neither a script"},
-		"no interpreter":        {"#!\necho s3cr3t-value\n", "no interpreter"},
-		"interpreter missing":   {"#!/no/such/shell\n", "not installed"},
-		"failing script":        {"#!/bin/sh\nexit 7\n", ""},
-		"cloud-config key":      {"#cloud-config\nbootcmd: [s3cr3t-value]\n", "bootcmd"},
-		"cloud-config, no keys": {"#cloud-config\n{runcmd: [s3cr3t-value]}\n", "no keys"},
-		"cloud-init fails":      {"#cloud-config\nruncmd: [s3cr3t-value]\n", "module runcmd failed"},
+		"empty":                    {"", "empty"},
+		"a kubeconfig":             {"apiVersion: v1\nsecret: s3cr3t-value\n", "neither a script"},
+		"binary":                   {"\x7fELF\x00s3cr3t-value", "neither a script"},
+		"blank line first":         {"\n#!/bin/sh\n", "neither a script"},
+		"no interpreter":           {"#!\necho s3cr3t-value\n", "no interpreter"},
+		"interpreter missing":      {"#!/no/such/shell\n", "not installed"},
+		"failing script":           {"#!/bin/sh\nexit 7\n", ""},
+		"cloud-config key":         {"#cloud-config\nbootcmd: [s3cr3t-value]\n", "bootcmd"},
+		"cloud-config, no keys":    {"#cloud-config\n[s3cr3t-value]\n", "not a mapping"},
+		"cloud-config, quoted key": {"#cloud-config\n\"bootcmd\": [s3cr3t-value]\n", "bootcmd"},
+		"archive":                  {"#cloud-config-archive\n- s3cr3t-value\n", "not #cloud-config"},
+		"UTF-16":                   {"\xff\xfe#\x00!\x00", "UTF-16"},
+		"cloud-init fails":         {"#cloud-config\nruncmd: [s3cr3t-value]\n", "module runcmd failed"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -63,11 +72,15 @@ func TestDefaultRefusals(t *testing.T) {
 
 func TestDefaultCloudConfig(t *testing.T) {
 	h := newHost(t, "bootstrap")
-	h.write(t, "run/blob", "#cloud-config\r\nruncmd:\r\n  - [true]\r\nwrite_files:\r\n- path: /x\r\npackage_update: true\r\npackages: [curl]\r\n", 0o600)
+	h.write(t, "run/blob", "#cloud-config\r\nruncmd:\r\n  - ['true']\r\nwrite_files:\r\n- path: /x\r\npackage_update: true\r\n\"packages\": [curl]\r\n", 0o600)
 	h.write(t, "root/var/lib/cloud/instance/scripts/other", "", 0o600)
-	h.tool(t, "cloud-init", `case $* in *runcmd*) printf '#!/bin/sh\necho ran >"$dir/ran"\n' >"$root/var/lib/cloud/instance/scripts/runcmd" ;; esac`)
+	h.tool(t, "cloud-init", `cp "$2" "$dir/given"; case $* in *runcmd*) printf '#!/bin/sh\necho ran >"$dir/ran"\n' >"$root/var/lib/cloud/instance/scripts/runcmd" ;; esac`)
 	if out, ok := h.run(t, "configure"); !ok || !h.exists("ran") || h.exists("root/var/lib/cloud/instance/scripts/runcmd") {
 		t.Fatalf("ok %t: %s", ok, out)
+	}
+	// cloud-init reads what the agent understood, not what was sent.
+	if got := h.read(t, "given"); strings.Contains(got, "\r") || !strings.Contains(got, "write_files:\n  - path: /x\n") {
+		t.Errorf("cloud-init got: %s", got)
 	}
 	var modules []string
 	for _, call := range h.calls() {
@@ -96,7 +109,7 @@ func TestDefaultReady(t *testing.T) {
 	for _, conf := range []string{"/etc/kubernetes/kubelet.conf", "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"} {
 		h := newHost(t, "bootstrap")
 		h.write(t, "root"+conf, "x", 0o600)
-		h.tool(t, "agent", `[ -z "$BIGFLEET_PROVIDER_ID" ]`)
+		h.tool(t, "agent", `[ -z "$BIGFLEET_PROVIDER_ID$BIGFLEET_NODE_NAME" ]`)
 		if diff := cmp.Diff([]string{"agent --kubeconfig " + h.root + conf + " node ready"}, h.must(t, "ready")); diff != "" {
 			t.Error(diff)
 		}

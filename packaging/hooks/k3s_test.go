@@ -48,7 +48,7 @@ func TestK3sLife(t *testing.T) {
 	if diff := cmp.Diff(want, h.read(t, "root/etc/rancher/k3s/config.yaml.d/91-bigfleet-node.yaml")); diff != "" {
 		t.Error(diff)
 	}
-	if h.exists("run/blob.yaml") {
+	if h.exists("run/blob.d") {
 		t.Error("a copy of the blob stays")
 	}
 	if mode := h.mode(t, "root/etc/rancher/k3s/config.yaml.d/90-bigfleet-blob.yaml"); mode != 0o600 {
@@ -83,8 +83,9 @@ func TestK3sBlobs(t *testing.T) {
 	for blob, want := range map[string]string{
 		"K3S_URL=https://a:6443\nK3S_TOKEN=K10::b\n":                            "server: \"https://a:6443\"\ntoken: \"K10::b\"\n",
 		"# comment\nexport K3S_URL='https://[fd00::1]:6443'\r\nK3S_TOKEN=\"b\"": "server: \"https://[fd00::1]:6443\"\ntoken: \"b\"\n",
-		"token: x\r\nserver: https://a\r\nnode-label: [c=d]\r\n":                "token: x\nserver: https://a\nnode-label: [c=d]\n",
+		"token: x\r\nserver: https://a\r\nnode-label: [c=d]\r\n":                "token: x\nserver: https://a\nnode-label:\n  - c=d\n",
 		"\"server\": \"https://a\"\n\"token\": x\n":                             "\"server\": \"https://a\"\n\"token\": x\n",
+		"K3S_URL=https://a\nK3S_TOKEN=aa+/bb==\n":                               "server: \"https://a\"\ntoken: \"aa+/bb==\"\n",
 	} {
 		h := newK3s(t)
 		h.write(t, "run/blob", blob, 0o600)
@@ -99,8 +100,8 @@ func TestK3sBlobs(t *testing.T) {
 		"server: https://a\n":           "neither",
 		"K3S_URL=https://a\n":           "no K3S_TOKEN",
 		"K3S_TOKEN=a\nK3S_URL=\n":       "no K3S_URL",
-		"K3S_URL=x\nK3S_TOKEN=a\"\n":    "does not take",
-		"K3S_URL=x\nK3S_TOKEN=$(id)\n":  "does not take",
+		"K3S_URL=x\nK3S_TOKEN=a\"\n":    "a quote",
+		"K3S_URL=x\nK3S_TOKEN=$(id)\n":  "a shell would replace",
 		"K3S_URL=x\nINSTALL_K3S_EXEC=y": "neither K3S_URL",
 	} {
 		h := newK3s(t)

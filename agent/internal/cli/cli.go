@@ -33,6 +33,8 @@ Commands:
   check    test configuration, clock, network, TLS and token; exit 1 when something fails
   node ready|drain|leave
            for hooks: act on this host's node, as BIGFLEET_NODE_NAME and others say
+  blob text|cloud-config|kubeadm|k3s BLOB OUTPUT
+           for hooks: read a blob, refuse what cannot be applied, write the rest
   version  print the version
 
 Flags:
@@ -66,6 +68,9 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 		for _, fault := range flagcheck.Empty(flags) {
 			err = errors.Join(err, fault)
 		}
+	}
+	if err == nil && flags.Arg(0) == blobCommand {
+		return result(stderr, runBlob(flags.Args()[1:], stdout))
 	}
 	if err == nil && flags.NArg() == 2 {
 		switch flags.Arg(0) {

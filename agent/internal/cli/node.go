@@ -18,10 +18,11 @@ import (
 const nodeCommand = "node"
 
 // runNode carries out one of ready, drain and leave with the kubelet's
-// credentials in kubeconfig and the hook's own environment.
+// credentials in kubeconfig, for the node that they are for, and the hook's own
+// environment. An empty BIGFLEET_NODE_NAME takes the node by any name.
 func runNode(ctx context.Context, verb, kubeconfig string, out io.Writer) error {
-	name := os.Getenv("BIGFLEET_NODE_NAME")
-	if name == "" {
+	name, isSet := os.LookupEnv("BIGFLEET_NODE_NAME")
+	if !isSet {
 		return errors.New("BIGFLEET_NODE_NAME is not set: this is a command for hooks")
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)

@@ -254,9 +254,16 @@ func (h *Host) prune() error {
 
 func blobPath(job Job) string { return filepath.Join(job.Dir, "blob") }
 
+// scratchPath is where a hook puts what it makes of the blob, should it be killed.
+func scratchPath(job Job) string { return blobPath(job) + ".d" }
+
 func removeBlob(job Job) error {
-	if err := os.Remove(blobPath(job)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the blob's file stays: %w", err)
+	err := os.Remove(blobPath(job))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err = errors.Join(err, os.RemoveAll(scratchPath(job))); err != nil {
+		return fmt.Errorf("what holds the blob stays: %w", err)
 	}
 	return nil
 }

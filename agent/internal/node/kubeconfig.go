@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -31,6 +32,7 @@ type Client struct {
 	server *url.URL
 	http   *http.Client
 	name   string
+	wanted string        // the name that the node is to have; "" for any
 	pause  time.Duration // between two rounds of evictions
 }
 
@@ -69,8 +71,14 @@ type user struct {
 	KeyData  string `yaml:"client-key-data"`
 }
 
-// New returns a client for the node with the credentials in the kubeconfig file
-// at path. Close it after use.
+// userPrefix is before the node's name in the user that a kubelet is to its
+// cluster, see the Node authorizer of Kubernetes.
+const userPrefix = "system:node:"
+
+// New returns a client with the credentials in the kubeconfig file at path, for
+// the node that they are for. name is the one that the node is to have, "" for
+// any; where the credentials do not say which node they are for, it is taken for
+// it. Close it after use.
 func New(path, name string) (*Client, error) {
 	body, err := os.ReadFile(path)
 	if err != nil {
@@ -80,7 +88,14 @@ func New(path, name string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the kubelet's credentials in %s: %w", path, err)
 	}
-	c.name, c.pause = name, evictPause
+	c.wanted = name
+	if c.name == "" {
+		c.name = name
+	}
+	if c.name == "" {
+		return nil, fmt.Errorf("the kubelet's credentials in %s do not say which node they are for, and BIGFLEET_NODE_NAME is empty", path)
+	}
+	c.pause = evictPause
 	return c, nil
 }
 
@@ -120,7 +135,11 @@ func parse(body []byte, dir string) (*Client, error) {
 			RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: cl.TLSServerName, MinVersion: tls.VersionTLS12,
 		},
 	}
-	return &Client{server: server, http: &http.Client{
+	name := ""
+	if user, is := strings.CutPrefix(pair.Leaf.Subject.CommonName, userPrefix); is {
+		name = user
+	}
+	return &Client{name: name, server: server, http: &http.Client{
 		Transport: transport, Timeout: requestTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil

@@ -13,11 +13,14 @@ import (
 // later join finds it so.
 const drained = "bigfleet.io/drained"
 
-// Ready returns nil when the node is Ready in its cluster and, unless providerID
-// is "", has that provider id. Else it says what is missing. A node that an
+// Ready returns nil when the node is Ready in its cluster, has the wanted name and,
+// unless providerID is "", has that provider id. Else it says what is missing. A node that an
 // earlier Drain cordoned takes pods again; one that somebody else cordoned does
 // not.
 func (c *Client) Ready(ctx context.Context, providerID string) error {
+	if c.wanted != "" && c.name != c.wanted {
+		return fmt.Errorf("the kubelet has joined as node %s, not as %s: join with the name in BIGFLEET_NODE_NAME (kubeadm join --node-name), or ask with BIGFLEET_NODE_NAME='' where any name will do", c.name, c.wanted)
+	}
 	var n object
 	err := c.call(ctx, http.MethodGet, c.nodePath(), nil, "", nil, &n)
 	if isCode(err, http.StatusNotFound) {

@@ -49,7 +49,7 @@ type api struct {
 func newAPI(t *testing.T, answer func(r *http.Request) (int, any)) *api {
 	t.Helper()
 	a := &api{bodies: map[string]string{}, answer: answer}
-	a.cert, a.key = clientCertificate(t)
+	a.cert, a.key = clientCertificate(t, "system:node:node-1")
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(a.cert)
 	a.server = httptest.NewUnstartedServer(a)
@@ -60,14 +60,14 @@ func newAPI(t *testing.T, answer func(r *http.Request) (int, any)) *api {
 	return a
 }
 
-func clientCertificate(t *testing.T) (cert, key []byte) {
+func clientCertificate(t *testing.T, user string) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:node-1", Organization: []string{"system:nodes"}},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: user, Organization: []string{"system:nodes"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
@@ -118,14 +118,25 @@ func (a *api) ca() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})
 }
 
-// client writes the kubeconfig as kubeadm's kubelet has it.
 func (a *api) client(t *testing.T) *Client {
+	t.Helper()
+	c, err := New(a.kubeconfig(t), "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.pause = 10 * time.Millisecond
+	return c
+}
+
+// kubeconfig writes the file as kubeadm's kubelet has it.
+func (a *api) kubeconfig(t *testing.T) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "current.pem"), append(a.cert, a.key...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "kubelet.conf")
+	path = filepath.Join(dir, "kubelet.conf")
 	text := fmt.Sprintf(`apiVersion: v1
 clusters:
 - cluster:
@@ -149,13 +160,45 @@ users:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(path, "node-1")
-	if err != nil {
-		t.Fatal(err)
+	return path
+}
+
+// The node is the one that the kubelet has joined as, whatever it was meant to be:
+// a join without a name takes the host's.
+func TestWhichNode(t *testing.T) {
+	ready := map[string]any{"status": map[string]any{"conditions": []map[string]string{{"type": "Ready", "status": "True"}}}}
+	for name, tt := range map[string]struct{ user, wanted, node, fault string }{
+		"as wanted":               {"system:node:node-1", "node-1", "node-1", ""},
+		"any name will do":        {"system:node:host-7", "", "host-7", ""},
+		"joined by the host name": {"system:node:host-7", "node-1", "host-7", "joined as node host-7, not as node-1"},
+		"no kubelet's":            {"kubernetes-admin", "node-1", "node-1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t, func(*http.Request) (int, any) { return 200, ready })
+			a.cert, a.key = clientCertificate(t, tt.user)
+			a.server.TLS.ClientCAs.AppendCertsFromPEM(a.cert)
+			c, err := New(a.kubeconfig(t), tt.wanted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			err = c.Ready(t.Context(), "")
+			if tt.fault == "" && err != nil || tt.fault != "" && (err == nil || !strings.Contains(err.Error(), tt.fault)) {
+				t.Errorf("Ready: %v, want %q", err, tt.fault)
+			}
+			if err := c.Leave(t.Context(), io.Discard); err != nil {
+				t.Fatal(err)
+			}
+			if got := a.asked(); got[len(got)-1] != "DELETE /api/v1/nodes/"+tt.node {
+				t.Errorf("asked %q, want node %s", got, tt.node)
+			}
+		})
 	}
-	t.Cleanup(c.Close)
-	c.pause = 10 * time.Millisecond
-	return c
+	a := newAPI(t, nil)
+	a.cert, a.key = clientCertificate(t, "kubernetes-admin")
+	if _, err := New(a.kubeconfig(t), ""); err == nil || !strings.Contains(err.Error(), "do not say which node") {
+		t.Errorf("no name anywhere: %v", err)
+	}
 }
 
 func refusal(message string) map[string]any {
