@@ -39,6 +39,20 @@ func (c *Config) hints() lifecycle.Hints {
 	return h
 }
 
+// bornAt is when the state began to know what is ordered: with the first inventory,
+// or as a copy of another. A restart makes it no older.
+func bornAt(st *store.Store, now time.Time) time.Time {
+	at, restored := st.InventoriedAt(), st.Restored()
+	switch {
+	case !st.Inventoried():
+		return now
+	case restored.After(at):
+		return restored
+	default:
+		return at
+	}
+}
+
 // newEngine makes the engine that drives the machines of the store.
 func newEngine(cfg *Config, st *store.Store, back *Backend, boot *bootstrap, m *metrics, traces *tracing.Tracing, log *slog.Logger) *lifecycle.Engine {
 	var held time.Time
@@ -48,11 +62,7 @@ func newEngine(cfg *Config, st *store.Store, back *Backend, boot *bootstrap, m *
 		}
 	}
 	if back.HoldOrders != nil && back.Fake == nil { // what a fake has ordered is listed at once
-		since := st.Restored()
-		if !st.Inventoried() {
-			since = time.Now()
-		}
-		back.HoldOrders(since)
+		back.HoldOrders(bornAt(st, time.Now()))
 	}
 	o := lifecycle.Options{
 		Store: st, Cloud: back.Cloud, Deleter: back.Deleter, Sweeper: back.Sweeper, Keeper: back.Keeper, Delivery: boot.delivery,

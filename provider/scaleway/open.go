@@ -131,7 +131,7 @@ func (s *settings) openMetal(c *provider.Config, o provider.Opening, client *scw
 func metalTiming(timing instances.Timing, fake bool) elasticmetal.Timing {
 	t := elasticmetal.Timing{Poll: timing.Poll, Settle: timing.Settle}
 	if fake {
-		t.Settle, t.Hold = max(t.Settle, time.Second), 2*time.Second
+		t.Settle, t.Patience, t.Hold = max(t.Settle, time.Second), 5*time.Second, 2*time.Second
 	}
 	return t
 }

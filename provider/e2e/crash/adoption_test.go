@@ -19,7 +19,7 @@ import (
 // console is the API as an operator uses it.
 func (f *fleet) console() *scw.Client {
 	f.t.Helper()
-	return fakecloudtest.Client(f.t, fakecloudtest.Serve(f.t, f.cloud), "fr-par-1", nil)
+	return fakecloudtest.Serve(f.t, f.cloud.Handler()).Client(f.t, "fr-par-1", nil)
 }
 
 // byHand orders a server, installs it and returns its id.

@@ -98,7 +98,8 @@ func (p *pass) serves(s cloud.Stray) bool {
 }
 
 // removeOrphans removes what carries our tags and no record claims, if it is
-// old and little enough.
+// old and little enough. How old is judged by when the pass began to read: an
+// inventory may take minutes, and tells of the time before.
 func (e *Engine) removeOrphans(p *pass) {
 	old := append(e.oldServers(p), e.oldStrays(p)...)
 	if len(old) == 0 {
@@ -116,7 +117,7 @@ func (e *Engine) removeOrphans(p *pass) {
 			e.o.Observer.Orphan(o.kind, removalDry)
 			e.o.Log.Warn("would remove what no machine claims, but this is a dry run", telemetry.KeyKind, o.kind, telemetry.KeyInstance, o.ref, telemetry.KeyMachine, o.machine)
 		}
-	case time.Now().Before(e.o.RemovalsFrom):
+	case p.began.Before(e.o.RemovalsFrom):
 		held()
 		log.Warn("what no machine claims is kept: the state is a restored copy and may not know it", "until", e.o.RemovalsFrom)
 	case len(old) > e.o.RemovalCap:
@@ -133,7 +134,7 @@ func (e *Engine) removeOrphans(p *pass) {
 func (e *Engine) oldServers(p *pass) []orphan {
 	var old []orphan
 	for _, in := range p.unclaimed {
-		if time.Since(in.Created) < e.o.RemovalGrace {
+		if p.began.Sub(in.Created) < e.o.RemovalGrace {
 			continue
 		}
 		if in.Cluster != "" {
@@ -159,7 +160,7 @@ func (e *Engine) oldStrays(p *pass) []orphan {
 		if born.IsZero() {
 			born = seen.since
 		}
-		if seen.times < confirmations || time.Since(born) < e.o.RemovalGrace {
+		if seen.times < confirmations || p.began.Sub(born) < e.o.RemovalGrace {
 			continue
 		}
 		old = append(old, orphan{s.Kind, s.Ref, s.MachineID, func(ctx context.Context) error {

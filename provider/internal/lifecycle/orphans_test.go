@@ -213,3 +213,38 @@ func TestQuietFleetCostsNoReads(t *testing.T) {
 		})
 	})
 }
+
+// What an inventory shows was so when it was asked for. What was young then, or
+// found within the hold of a restored copy, is not removed on its word, however
+// long it took to read.
+func TestInventoryThatTakesItsTime(t *testing.T) {
+	for name, change := range map[string]func(*lifecycle.Options){
+		"young":           func(*lifecycle.Options) {},
+		"a restored copy": func(o *lifecycle.Options) { o.RemovalGrace, o.RemovalsFrom = 0, time.Now().Add(30*time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				r := fleet(t, 2, change, func(r *rig) {
+					r.host(1, machine.Idle, "")
+					r.server("z/dup", "m1", "older", "")
+					r.cloud.edit(func() {
+						in := r.cloud.instances["z/dup"]
+						in.Created = time.Now()
+						r.cloud.instances["z/dup"] = in
+						r.cloud.late = 8 * time.Minute // a pass each nine minutes: the fourth begins in the 27th
+					})
+					r.stray(cloud.KindAddress, "z/a", "m2", "old") // without a date
+				})
+				time.Sleep(35*time.Minute + 30*time.Second - time.Since(began))
+				if n := r.cloud.size(); n != 2 || len(r.cloud.left()) != 1 {
+					t.Errorf("after the fourth inventory %d servers are left and %q, want all", n, r.cloud.left())
+				}
+				time.Sleep(9 * time.Minute)
+				if n := r.cloud.size(); n != 1 || len(r.cloud.left()) != 0 {
+					t.Errorf("after the fifth inventory %d servers are left and %q, want what is claimed", n, r.cloud.left())
+				}
+			})
+		})
+	}
+}

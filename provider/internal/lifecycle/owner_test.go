@@ -103,6 +103,7 @@ func TestOwnerOverRestarts(t *testing.T) {
 			if err := r.engine.Establish(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait()
 			r.wantOwner(true)
 			r.must(machine.Delete)
 			r.settle(machine.Speculative)

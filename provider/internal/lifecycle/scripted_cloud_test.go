@@ -29,6 +29,7 @@ type scriptedServers struct {
 	fail      map[string][]error        // by step name, one for each try; then success
 	next      int
 	listErr   error
+	late      time.Duration // how long after it was true the answer of List comes
 	// hidden is the instances that List does not show before a time, unread what
 	// becomes of the Get of one.
 	hidden  map[string]time.Time
@@ -210,6 +211,10 @@ func (c *scriptedCloud) Get(ctx context.Context, ref string) (cloud.Instance, er
 }
 
 func (c *scriptedCloud) List(context.Context) ([]cloud.Instance, error) {
+	c.mu.Lock()
+	late := c.late
+	c.mu.Unlock()
+	defer time.Sleep(late)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listers++

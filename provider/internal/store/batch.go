@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"bigfleet-providers/provider/internal/machine"
 )
@@ -40,8 +41,8 @@ type batch struct {
 	added         int  // of them
 	bytes         int  // encoded, of all requests
 	listed        bool // the head or the number of machines changed
-	// inventoried says that the state is to become so.
-	inventoried bool
+	// inventoried is when the state became so; zero if the batch does not change that.
+	inventoried time.Time
 	// ownership is to replace the state's, nil for no change of it.
 	ownership *machine.Ownership
 }
@@ -77,7 +78,9 @@ func (s *Store) stage(b *batch, r *request) {
 		return
 	}
 	b.requests = append(b.requests, r)
-	b.inventoried = b.inventoried || r.inventoried
+	if !r.inventoried.IsZero() {
+		b.inventoried = r.inventoried
+	}
 	if r.ownership != nil {
 		b.ownership = r.ownership
 	}

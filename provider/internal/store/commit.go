@@ -27,8 +27,8 @@ const (
 type request struct {
 	ids    []string
 	mutate func([]machine.Record) ([]machine.Next, error)
-	// inventoried is SetInventoried's wish, beside any change.
-	inventoried bool
+	// inventoried is the time of a SetInventoried, beside any change.
+	inventoried time.Time
 	// ownership is SetOwnership's, nil for no change of it.
 	ownership *machine.Ownership
 	state     atomic.Int32
@@ -197,7 +197,7 @@ func (s *Store) write(b *batch) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	if len(b.changes) == 0 && !b.inventoried && b.ownership == nil {
+	if len(b.changes) == 0 && b.inventoried.IsZero() && b.ownership == nil {
 		return nil
 	}
 	b.evicted = s.marks.evictions(b.changes)
@@ -243,8 +243,8 @@ func (s *Store) publish(b *batch) {
 	}
 	s.marks.age = b.age
 	s.unknown.Store(uint64(s.marks.len()))
-	if b.inventoried {
-		s.inventoried.Store(true)
+	if at := b.inventoried; !at.IsZero() {
+		s.inventoried.Store(&at)
 	}
 	if b.ownership != nil {
 		s.ownership.Store(b.ownership)

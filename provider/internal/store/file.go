@@ -29,7 +29,8 @@ import (
 //	├── owner        Owner; missing in files of the first releases
 //	├── restored     when a copy became this file, Unix nanoseconds, 8 bytes; missing if never
 //	├── ownership    Ownership; missing until a start has taken an owner epoch
-//	├── inventoried  empty; missing until every server that the cloud had is known
+//	├── inventoried  when every server that the cloud had was known, Unix nanoseconds, 8 bytes; empty in files
+//	│                of the first releases, missing until then
 //	└── sealed       empty; missing until a sealed blob was written, see remains.go
 //	machines
 //	└── <machine id>  Record, with marks, operations and binding: one key a decision

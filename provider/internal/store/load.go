@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sync/errgroup"
@@ -73,10 +74,15 @@ func readMeta(tx *bbolt.Tx, s *Store) (*statev1.Head, error) {
 		s.restored = fromNano(int64(binary.BigEndian.Uint64(v)))
 	}
 	if tx.Bucket([]byte(metaBucket)).Get([]byte(inventoriedKey)) != nil {
-		if _, err := metaValue(tx, inventoriedKey); err != nil {
+		v, err := metaValue(tx, inventoriedKey)
+		if err != nil {
 			return nil, err
 		}
-		s.inventoried.Store(true)
+		at := time.Time{}
+		if len(v) == 8 { // the first releases wrote nothing into it
+			at = fromNano(int64(binary.BigEndian.Uint64(v)))
+		}
+		s.inventoried.Store(&at)
 	}
 	if err := readOwnership(tx, s); err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ type Store struct {
 	brokenErr error         // set before broken is closed
 
 	ownership                   atomic.Pointer[machine.Ownership] // nil for none
-	inventoried                 atomic.Bool
+	inventoried                 atomic.Pointer[time.Time]         // when; nil until then
 	batches, decisions, unknown atomic.Uint64
 }
 
@@ -173,7 +173,17 @@ func Open(o Options) (*Store, error) {
 // Inventoried says that SetInventoried was called on this state, by this process
 // or by one before. While it is not, servers may exist that the state does not
 // know of: a new file says nothing about what there was before it.
-func (s *Store) Inventoried() bool { return s.inventoried.Load() }
+func (s *Store) Inventoried() bool { return s.inventoried.Load() != nil }
+
+// InventoriedAt is when that was made durable: an instance that an earlier state
+// had ordered just before may have been listed only later. It is zero if it never
+// was, or by a release that did not write the time down.
+func (s *Store) InventoriedAt() time.Time {
+	if at := s.inventoried.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
 
 // SetInventoried makes durable that every server that the cloud had is known to
 // the state. The error is that of Do.
@@ -182,7 +192,7 @@ func (s *Store) SetInventoried(ctx context.Context) error {
 		return nil
 	}
 	_, err := s.submit(ctx, s.urgent, &request{
-		inventoried: true,
+		inventoried: time.Now(),
 		mutate:      func([]machine.Record) ([]machine.Next, error) { return nil, nil },
 	})
 	return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
 	"bigfleet-providers/provider/internal/machine"
@@ -270,11 +271,15 @@ func TestUnknownIDsAreBounded(t *testing.T) {
 
 func TestInventoriedSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
+	began := time.Now()
 	for life, want := range []bool{false, false, true} {
 		s := start(t, path)
 		must(t, s, "a", to(machine.Idle))
 		if s.Inventoried() != want {
 			t.Errorf("life %d: inventoried is %v", life, s.Inventoried())
+		}
+		if at := s.InventoriedAt(); want != (!at.Before(began) && !at.After(time.Now())) {
+			t.Errorf("life %d: inventoried at %v", life, at)
 		}
 		if life == 1 {
 			if err := s.SetInventoried(t.Context()); err != nil || !s.Inventoried() {
@@ -332,6 +337,22 @@ func TestOwnership(t *testing.T) {
 	}
 	if s := start(t, ""); s.SetOwnership(t.Context(), want) != nil || s.Ownership() != want {
 		t.Errorf("of a store in memory: %+v", s.Ownership())
+	}
+}
+
+// The first releases wrote no time down.
+func TestInventoriedByAnOlderRelease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	s := start(t, path)
+	must(t, s, "a", to(machine.Idle))
+	if err := errors.Join(s.SetInventoried(t.Context()), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, path, func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(metaBucket)).Put([]byte(inventoriedKey), sign(metaBucket, inventoriedKey, make([]byte, sumBytes)))
+	})
+	if s := start(t, path); !s.Inventoried() || !s.InventoriedAt().IsZero() {
+		t.Errorf("inventoried is %v, at %v; want true, at an unknown time", s.Inventoried(), s.InventoriedAt())
 	}
 }
 

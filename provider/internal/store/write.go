@@ -105,8 +105,9 @@ func put(tx *bbolt.Tx, b *batch) error {
 		return err
 	}
 	meta := tx.Bucket([]byte(metaBucket))
-	if b.inventoried {
-		if err := meta.Put([]byte(inventoriedKey), sign(metaBucket, inventoriedKey, make([]byte, sumBytes))); err != nil {
+	if !b.inventoried.IsZero() {
+		when := binary.BigEndian.AppendUint64(make([]byte, sumBytes), uint64(b.inventoried.UnixNano()))
+		if err := meta.Put([]byte(inventoriedKey), sign(metaBucket, inventoriedKey, when)); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,7 +53,9 @@ const patience = 30 * time.Second
 // userData is what the suite gives its instances.
 var userData = []byte("#cloud-config\n# of the contract suite\n")
 
-// Run runs the suite. Each test gets a world of its own.
+// Run runs the suite. Each test gets a world of its own, in a synctest bubble of
+// its own: what the world and its adapters wait for takes no time, and they must
+// talk to each other over connections in memory.
 func Run(t *testing.T, newWorld func(t *testing.T) *World) {
 	for _, tc := range []struct {
 		name string
@@ -75,7 +78,7 @@ func Run(t *testing.T, newWorld func(t *testing.T) *World) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			tc.test(t, newWorld(t))
+			synctest.Test(t, func(t *testing.T) { tc.test(t, newWorld(t)) })
 		})
 	}
 	t.Run("CrashInCreate", func(t *testing.T) { testCrashInCreate(t, newWorld) })
@@ -176,15 +179,17 @@ func testCrashInCreate(t *testing.T, newWorld func(*testing.T) *World) {
 	for n, name := range stepNames(newWorld(t).Connect(t).Create()) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			op := w.operation("m-1")
-			dying := w.Connect(t).Create()
-			must(t, op.RunTo(deadline(t), dying, n))
-			op.Lost(deadline(t), dying, n)
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				op := w.operation("m-1")
+				dying := w.Connect(t).Create()
+				must(t, op.RunTo(deadline(t), dying, n))
+				op.Lost(deadline(t), dying, n)
 
-			next := w.Connect(t)
-			must(t, op.Run(deadline(t), next.Create()))
-			w.wantOneRunning(t, next, op)
+				next := w.Connect(t)
+				must(t, op.Run(deadline(t), next.Create()))
+				w.wantOneRunning(t, next, op)
+			})
 		})
 	}
 }
@@ -202,18 +207,24 @@ const maxCalls = 16
 
 func testLostAnswers(t *testing.T, newWorld func(*testing.T) *World) {
 	for n := range maxCalls {
-		w := newWorld(t)
-		c := w.Connect(t)
-		op := w.operation("m-1")
-		happened := w.LoseAnswer(n)
-		must(t, op.Run(deadline(t), c.Create()))
-		if !happened() {
-			if n == 0 {
-				t.Fatal("Create made no call whose answer could be lost")
+		more := false
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.Connect(t)
+			op := w.operation("m-1")
+			happened := w.LoseAnswer(n)
+			must(t, op.Run(deadline(t), c.Create()))
+			if more = happened(); more {
+				w.wantOneRunning(t, c, op)
 			}
-			return // more than it needs
+		})
+		if more {
+			continue
 		}
-		w.wantOneRunning(t, c, op)
+		if n == 0 {
+			t.Fatal("Create made no call whose answer could be lost")
+		}
+		return // more than it needs
 	}
 	t.Errorf("a Create needs more than %d changing calls", maxCalls)
 }

@@ -109,7 +109,7 @@ func (o *Operation) Teardown() *Operation {
 // hopeless says whether a step that failed so often in a row is given up.
 func hopeless(err error, failures int) bool {
 	switch {
-	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid), errors.Is(err, cloud.ErrDenied):
+	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid), errors.Is(err, cloud.ErrDenied), errors.Is(err, cloud.ErrUncertain):
 		return true
 	case errors.Is(err, cloud.ErrNotFound):
 		return failures >= 3

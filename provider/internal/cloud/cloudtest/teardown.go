@@ -2,6 +2,7 @@ package cloudtest
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"bigfleet-providers/provider/internal/cloud"
 )
@@ -24,23 +25,25 @@ func testDiscardAnywhere(t *testing.T, newWorld func(*testing.T) *World) {
 			}
 			t.Run(label, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
-				w.create(t, w.Connect(t), "bystander")
-				before := w.Remains()
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					w.create(t, w.Connect(t), "bystander")
+					before := w.Remains()
 
-				op := w.operation("m-1")
-				steps := w.Connect(t).Create()
-				must(t, op.RunTo(deadline(t), steps, n))
-				if lost {
-					op.Lost(deadline(t), steps, n)
-				} else {
-					must(t, op.RunTo(deadline(t), steps, n+1))
-				}
-				if len(w.Servers()) < 2 {
-					t.Fatal("the step left no server to discard")
-				}
-				must(t, op.Teardown().Run(deadline(t), w.Connect(t).Discard()))
-				wantRemains(t, w, before)
+					op := w.operation("m-1")
+					steps := w.Connect(t).Create()
+					must(t, op.RunTo(deadline(t), steps, n))
+					if lost {
+						op.Lost(deadline(t), steps, n)
+					} else {
+						must(t, op.RunTo(deadline(t), steps, n+1))
+					}
+					if len(w.Servers()) < 2 {
+						t.Fatal("the step left no server to discard")
+					}
+					must(t, op.Teardown().Run(deadline(t), w.Connect(t).Discard()))
+					wantRemains(t, w, before)
+				})
 			})
 		}
 	}
@@ -77,12 +80,14 @@ func testDeleteFromAnyState(t *testing.T, newWorld func(*testing.T) *World) {
 	for state := range newWorld(t).States {
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			c := w.Connect(t)
-			op := w.create(t, c, "m-1")
-			w.States[state](t, op.Ref)
-			must(t, removal(op).Run(deadline(t), deleter(t, c).Delete()))
-			w.wantNothing(t)
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				c := w.Connect(t)
+				op := w.create(t, c, "m-1")
+				w.States[state](t, op.Ref)
+				must(t, removal(op).Run(deadline(t), deleter(t, c).Delete()))
+				w.wantNothing(t)
+			})
 		})
 	}
 }
@@ -102,13 +107,15 @@ func testCrashInDelete(t *testing.T, newWorld func(*testing.T) *World) {
 	for n, name := range stepNames(deleter(t, newWorld(t).Connect(t)).Delete()) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			op := removal(w.create(t, w.Connect(t), "m-1"))
-			dying := deleter(t, w.Connect(t)).Delete()
-			must(t, op.RunTo(deadline(t), dying, n))
-			op.Lost(deadline(t), dying, n)
-			must(t, op.Run(deadline(t), deleter(t, w.Connect(t)).Delete()))
-			w.wantNothing(t)
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				op := removal(w.create(t, w.Connect(t), "m-1"))
+				dying := deleter(t, w.Connect(t)).Delete()
+				must(t, op.RunTo(deadline(t), dying, n))
+				op.Lost(deadline(t), dying, n)
+				must(t, op.Run(deadline(t), deleter(t, w.Connect(t)).Delete()))
+				w.wantNothing(t)
+			})
 		})
 	}
 }

@@ -1,11 +1,16 @@
 // Package fakecloudtest has the vendor's SDK talk to a fake cloud over HTTP, set
-// up as the provider sets it up, for tests of what is built on it.
+// up as the provider sets it up, for tests of what is built on it. The connections
+// are in memory, so that cloud, client and test can be in one synctest bubble: no
+// test then waits, and no result depends on how fast the machine is.
 package fakecloudtest
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,19 +21,67 @@ import (
 	"bigfleet-providers/provider/internal/fakecloud"
 )
 
-// Serve serves the cloud until the test ends, and returns its URL.
-func Serve(t *testing.T, c *fakecloud.Cloud) string {
+// Server serves a cloud over connections in memory.
+type Server struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+// Serve serves the cloud's handler, or what stands before it, until the test ends.
+func Serve(t *testing.T, h http.Handler) *Server {
 	t.Helper()
-	srv := httptest.NewServer(c.Handler())
-	t.Cleanup(srv.Close)
-	return srv.URL
+	s := &Server{conns: make(chan net.Conn), done: make(chan struct{})}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(s) }()
+	t.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Accept implements net.Listener.
+func (s *Server) Accept() (net.Conn, error) {
+	select {
+	case conn := <-s.conns:
+		return conn, nil
+	case <-s.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (s *Server) Close() error {
+	s.once.Do(func() { close(s.done) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (s *Server) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+
+func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case s.conns <- far:
+		return near, nil
+	case <-s.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Client returns a client with the key of the fake's own account. wrap, if not
 // nil, returns a transport around the one it is given.
-func Client(t *testing.T, url, zone string, wrap func(http.RoundTripper) http.RoundTripper) *scw.Client {
+func (s *Server) Client(t *testing.T, zone string, wrap func(http.RoundTripper) http.RoundTripper) *scw.Client {
 	t.Helper()
-	direct := &http.Transport{}
+	direct := &http.Transport{DialContext: s.dial}
 	t.Cleanup(direct.CloseIdleConnections)
 	var transport http.RoundTripper = direct
 	if wrap != nil {
@@ -39,7 +92,7 @@ func Client(t *testing.T, url, zone string, wrap func(http.RoundTripper) http.Ro
 		SecretKey: fakecloud.DefaultSecretKey,
 		ProjectID: fakecloud.DefaultProjectID,
 		Zone:      zone,
-		APIURL:    url,
+		APIURL:    "http://api.example",
 		Version:   "test",
 		HTTP:      &http.Client{Transport: transport, Timeout: 5 * time.Second},
 	})

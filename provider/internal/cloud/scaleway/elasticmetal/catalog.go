@@ -20,7 +20,8 @@ import (
 // cloudInitTag marks the offers that take user data.
 const cloudInitTag = "cloud-init"
 
-// facts is what changes rarely and is asked often.
+// facts is what changes rarely and is asked often. Each is as old as the call that
+// asked for it.
 type facts struct {
 	mu        sync.Mutex
 	systems   []*baremetal.OS
@@ -57,6 +58,7 @@ func (c *Cloud) Types(ctx context.Context) (map[string]cloud.Type, error) {
 }
 
 func (c *Cloud) listOffers(ctx context.Context) (map[string]*baremetal.Offer, error) {
+	asked := time.Now()
 	resp, err := scaleway.Read(&c.guard, c.client, func() (*baremetal.ListOffersResponse, error) {
 		return c.api.ListOffers(&baremetal.ListOffersRequest{
 			Zone: c.scope.Zone, SubscriptionPeriod: baremetal.OfferSubscriptionPeriodHourly, PageSize: new(uint32(maxPageSize)),
@@ -78,7 +80,7 @@ func (c *Cloud) listOffers(ctx context.Context) (map[string]*baremetal.Offer, er
 	}
 	c.facts.mu.Lock()
 	defer c.facts.mu.Unlock()
-	c.facts.offers, c.facts.offersAt = offers, time.Now()
+	c.facts.offers, c.facts.offersAt = offers, asked
 	return offers, nil
 }
 
@@ -173,6 +175,7 @@ func (c *Cloud) keys(ctx context.Context) ([]string, error) {
 	if len(c.facts.keys) > 0 && time.Since(c.facts.keysAt) < c.timing.Catalog {
 		return c.facts.keys, nil
 	}
+	asked := time.Now()
 	resp, err := c.iam.ListSSHKeys(&iam.ListSSHKeysRequest{
 		ProjectID: &c.scope.Project, Disabled: new(false), PageSize: new(uint32(maxPageSize)),
 	}, scw.WithContext(ctx), scw.WithAllPages())
@@ -191,6 +194,6 @@ func (c *Cloud) keys(ctx context.Context) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: project %s has no SSH key, and an install needs one: add one in the console, or name keys with --ssh-keys", cloud.ErrInvalid, c.scope.Project)
 	}
-	c.facts.keys, c.facts.keysAt = keys, time.Now()
+	c.facts.keys, c.facts.keysAt = keys, asked
 	return keys, nil
 }

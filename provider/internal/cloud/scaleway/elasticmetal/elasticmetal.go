@@ -51,6 +51,9 @@ type Timing struct {
 	// was written down is sent within it or not at all. Default Settle, but from 5 s
 	// to a minute.
 	Turn time.Duration
+	// Patience bounds an order. It does not end with its step: an answer that nobody
+	// waits for is an order in doubt. Default a minute.
+	Patience time.Duration
 	// Hold is how much longer the slot of such an order is kept from ordering
 	// another. Default 24 times Settle, an hour.
 	Hold time.Duration
@@ -62,6 +65,7 @@ func (t Timing) withDefaults() Timing {
 	t.Poll = cmp.Or(max(t.Poll, 0), 15*time.Second)
 	t.Settle = cmp.Or(max(t.Settle, 0), 150*time.Second)
 	t.Turn = cmp.Or(max(t.Turn, 0), min(max(t.Settle, 5*time.Second), time.Minute))
+	t.Patience = cmp.Or(max(t.Patience, 0), time.Minute)
 	t.Hold = cmp.Or(max(t.Hold, 0), 24*t.Settle)
 	t.Catalog = cmp.Or(max(t.Catalog, 0), 10*time.Minute)
 	return t

@@ -28,7 +28,7 @@ const (
 // world is a fake cloud behind HTTP.
 type world struct {
 	*fakecloud.Cloud
-	url string
+	served *fakecloudtest.Server
 }
 
 func newWorld(t *testing.T, adjust ...func(*fakecloud.Options)) *world {
@@ -39,13 +39,13 @@ func newWorld(t *testing.T, adjust ...func(*fakecloud.Options)) *world {
 	}
 	w := &world{Cloud: fakecloud.New(o)}
 	t.Cleanup(w.Close)
-	w.url = fakecloudtest.Serve(t, w.Cloud)
+	w.served = fakecloudtest.Serve(t, w.Handler())
 	return w
 }
 
 func (w *world) client(t *testing.T) *scw.Client {
 	t.Helper()
-	return fakecloudtest.Client(t, w.url, zone, nil)
+	return w.served.Client(t, zone, nil)
 }
 
 // connect returns a new process' adapter; adjust may change its configuration.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/scaleway/scaleway-sdk-go/api/baremetal/v1"
 	"github.com/scaleway/scaleway-sdk-go/scw"
@@ -59,12 +58,13 @@ func (c *Cloud) delivery(ctx context.Context, t *cloud.Task) error {
 // will not get any further, and one that carries another operation's tags by now:
 // two that install one server in turn would never end.
 func (c *Cloud) working(ctx context.Context, t *cloud.Task) (*baremetal.Server, error) {
+	settling, young := c.settling(t), c.young(t)
 	server, err := c.owned(ctx, t.Ref)
 	if err != nil {
-		return nil, c.young(t, err)
+		return nil, young(err)
 	}
 	if !c.belongs(server, t.Spec) {
-		if at, ok := scaleway.NotedTime(t, noteTaken); ok && time.Since(at) < c.timing.Settle {
+		if settling {
 			return nil, c.again("server %s does not show the tags yet that were given to it", server.ID)
 		}
 		t.Ref = "" // whoever took it answers for it
@@ -117,8 +117,9 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 	if len(data) > MaxUserDataBytes {
 		return fmt.Errorf("%w: user data is %d bytes, the limit is %d; shorten --base-user-data", cloud.ErrInvalid, len(data), MaxUserDataBytes)
 	}
+	young := c.young(t)
 	_, err = c.api.UpdateServer(&baremetal.UpdateServerRequest{Zone: c.scope.Zone, ServerID: id, UserData: &data}, scw.WithContext(ctx))
-	return c.young(t, scaleway.Explain(err))
+	return young(scaleway.Explain(err))
 }
 
 // install puts the system on the server and waits until it is there. An install
@@ -214,9 +215,10 @@ func (c *Cloud) unknown(t *cloud.Task, system string, err error) error {
 
 // powerOn starts a server that is off.
 func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
+	young := c.young(t)
 	server, err := c.owned(ctx, t.Ref)
 	if err != nil {
-		return c.young(t, err)
+		return young(err)
 	}
 	if err := c.hopeless(server); err != nil {
 		return err
@@ -235,9 +237,10 @@ func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
 
 // boot waits until the server runs, by the API's word; the guest takes longer.
 func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
+	young := c.young(t)
 	server, err := c.owned(ctx, t.Ref)
 	if err != nil {
-		return c.young(t, err)
+		return young(err)
 	}
 	if err := c.hopeless(server); err != nil {
 		return err

@@ -62,7 +62,7 @@ func (c *Cloud) doubtful(t *cloud.Task) (until time.Time, doubt bool) {
 		at = now // the clock was set
 	}
 	if !m.sent {
-		at = at.Add(c.timing.Turn) // it may have been sent that much later
+		at = at.Add(c.timing.Turn + c.timing.Patience) // it may have been sent that much later
 	}
 	return at.Add(c.timing.Settle), true
 }

@@ -14,15 +14,16 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 )
 
-// orderPatience bounds an order. It does not end with its step: an answer that
-// nobody waits for is an order in doubt.
-const orderPatience = time.Minute
-
 // HoldOrders says that the state came to be at a time and does not know what was
 // ordered before: it is new, the one before was lost, or it is an older copy.
 // Nothing is ordered until Settle after it, when such an order is listed. It must
 // be called before the first step runs.
-func (c *Cloud) HoldOrders(since time.Time) { c.newState = since }
+func (c *Cloud) HoldOrders(since time.Time) {
+	if now := time.Now(); since.After(now) {
+		since = now // the clock was set
+	}
+	c.newState = since
+}
 
 // errMustOrder says that no server there is will do.
 var errMustOrder = errors.New("a server must be ordered")
@@ -43,15 +44,18 @@ func (c *Cloud) order(ctx context.Context, t *cloud.Task) error {
 	if until, doubt := c.doubtful(t); doubt {
 		return c.search(ctx, t, until)
 	}
-	if c.mark(t).there && c.turn.has(operation) {
+	if c.mark(t).there && c.turn.renew(operation, c.timing.Patience+c.timing.Settle) {
 		return c.post(ctx, t)
 	}
 	clearMark(t) // written down and never sent
 	if !c.turn.take(operation, c.timing.Turn) {
 		return cloud.Again(2*c.timing.Poll, "another order in this project and zone is under way")
 	}
+	// What the time allows is known before the list is asked for: one that was
+	// begun within the window and ends after it may lack a server.
+	wait := time.Until(c.newState.Add(c.timing.Settle))
 	err := c.reuse(ctx, t)
-	if wait := time.Until(c.newState.Add(c.timing.Settle)); wait > 0 && errors.Is(err, errMustOrder) {
+	if wait > 0 && errors.Is(err, errMustOrder) {
 		err = cloud.Again(min(wait, 2*c.timing.Poll), "the state is new or a copy, and a server that it does not know may still turn up; nothing is ordered for so long: "+wait.Round(time.Second).String())
 	}
 	if errors.Is(err, errMustOrder) {
@@ -118,7 +122,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 	}
 	operation := t.Spec.OperationID
 	c.setMark(t, "sent") // from here on the server may exist, whatever comes back
-	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderPatience)
+	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timing.Patience)
 	defer cancel()
 	server, err := c.api.CreateServer(&baremetal.CreateServerRequest{
 		Zone:        c.scope.Zone,
@@ -155,9 +159,11 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 	}
 }
 
-// search looks for the server of an order whose answer nobody saw.
+// search looks for the server of an order whose answer nobody saw. It gives up on
+// a list that was begun when the server must have turned up.
 func (c *Cloud) search(ctx context.Context, t *cloud.Task, until time.Time) error {
 	operation := t.Spec.OperationID
+	left := time.Until(until)
 	servers, err := c.list(ctx, scaleway.OwnerTag(c.scope.Provider), scaleway.OperationTag(operation))
 	if err != nil {
 		return err
@@ -170,7 +176,7 @@ func (c *Cloud) search(ctx context.Context, t *cloud.Task, until time.Time) erro
 		}
 		return err
 	}
-	if left := time.Until(until); left > 0 {
+	if left > 0 {
 		c.turn.take(operation, left)
 		return c.again("an order may have been sent; its server is looked for until %s", until.UTC().Format(time.RFC3339))
 	}
@@ -209,11 +215,22 @@ func (c *Cloud) remember(t *cloud.Task, server *baremetal.Server) {
 	scaleway.NoteTime(t, noteTaken, time.Now())
 }
 
-// young turns "not found" into "not yet" for a server that was just ordered:
-// reads can lag behind the order.
-func (c *Cloud) young(t *cloud.Task, err error) error {
-	if at, ok := scaleway.NotedTime(t, noteTaken); ok && errors.Is(err, cloud.ErrNotFound) && time.Since(at) < c.timing.Settle {
-		return c.again("the server was ordered but cannot be read yet")
+// settling says whether what is asked from now on may lag behind the task's taking
+// of its server. It must be called before what it judges: an answer tells how
+// things were when it was asked for.
+func (c *Cloud) settling(t *cloud.Task) bool {
+	at, ok := scaleway.NotedTime(t, noteTaken)
+	return ok && time.Since(at) < c.timing.Settle
+}
+
+// young returns what turns "not found" of calls that are begun from now on into
+// "not yet", while the task's server was only just ordered.
+func (c *Cloud) young(t *cloud.Task) func(error) error {
+	settling := c.settling(t)
+	return func(err error) error {
+		if settling && errors.Is(err, cloud.ErrNotFound) {
+			return c.again("the server was ordered but cannot be read yet")
+		}
+		return err
 	}
-	return err
 }

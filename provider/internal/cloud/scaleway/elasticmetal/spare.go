@@ -60,8 +60,12 @@ func (c *Cloud) bestSpare(servers []*baremetal.Server, commercialType string) *b
 	})
 }
 
-// take makes a server that is there the task's. The caller has the turn.
+// take makes a server that is there the task's. The caller has the turn. Should it
+// have ended while the servers were read, another may have taken this one since.
 func (c *Cloud) take(ctx context.Context, t *cloud.Task, s *baremetal.Server, why string) error {
+	if !c.turn.renew(t.Spec.OperationID, c.timing.Turn) {
+		return c.again("reading the servers took longer than the turn to take one")
+	}
 	if err := c.mustOwn(s); err != nil {
 		return err
 	}
@@ -144,6 +148,8 @@ func (c *Cloud) release(ctx context.Context, t *cloud.Task) error {
 	if t.Spec.OperationID == "" {
 		return nil
 	}
+	until, doubt := c.doubtful(t)
+	left := time.Until(until.Add(c.timing.Hold)) // at the beginning of the list that must lack the server
 	servers, err := c.list(ctx, scaleway.OwnerTag(c.scope.Provider), scaleway.OperationTag(t.Spec.OperationID))
 	if err != nil {
 		return err
@@ -154,8 +160,7 @@ func (c *Cloud) release(ctx context.Context, t *cloud.Task) error {
 			return err
 		}
 	}
-	until, doubt := c.doubtful(t)
-	if left := time.Until(until.Add(c.timing.Hold)); doubt && len(made) == 0 && left > 0 {
+	if doubt && len(made) == 0 && left > 0 {
 		return cloud.Again(min(c.timing.Settle, left), "the server of an order that was not answered may still turn up; its slot waits")
 	}
 	return nil

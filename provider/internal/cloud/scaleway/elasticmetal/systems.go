@@ -46,6 +46,7 @@ func (c *Cloud) listSystems(ctx context.Context) ([]*baremetal.OS, error) {
 	if len(c.facts.systems) > 0 && time.Since(c.facts.systemsAt) < c.timing.Catalog {
 		return c.facts.systems, nil
 	}
+	asked := time.Now()
 	resp, err := scaleway.Read(&c.guard, c.client, func() (*baremetal.ListOSResponse, error) {
 		return c.api.ListOS(&baremetal.ListOSRequest{Zone: c.scope.Zone, PageSize: new(uint32(maxPageSize))}, scw.WithContext(ctx), scw.WithAllPages())
 	})
@@ -56,7 +57,7 @@ func (c *Cloud) listSystems(ctx context.Context) ([]*baremetal.OS, error) {
 		return nil, fmt.Errorf("list systems: %w", scaleway.ErrEmptyAnswer)
 	}
 	systems := slices.DeleteFunc(resp.Os, func(s *baremetal.OS) bool { return s == nil })
-	c.facts.systems, c.facts.systemsAt = systems, time.Now()
+	c.facts.systems, c.facts.systemsAt = systems, asked
 	return systems, nil
 }
 

@@ -27,11 +27,16 @@ func (t *turn) take(holder string, life time.Duration) bool {
 	return true
 }
 
-// has says whether the turn is still the holder's.
-func (t *turn) has(holder string) bool {
+// renew gives the holder more time, if the turn is still its own.
+func (t *turn) renew(holder string, life time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.holder == holder && time.Now().Before(t.until)
+	now := time.Now()
+	if t.holder != holder || !now.Before(t.until) {
+		return false
+	}
+	t.until = now.Add(life)
+	return true
 }
 
 func (t *turn) leave(holder string) {

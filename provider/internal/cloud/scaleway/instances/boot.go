@@ -65,11 +65,11 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 	if v := o.RootVolume; v != nil && v.IOPS > 0 {
 		iops = new(uint32(v.IOPS))
 	}
-	there := map[string]bool{}
+	there, young := map[string]bool{}, c.young(t)
 	if t.Rerun {
 		// Whatever is noted, what the server has by now is what must be tagged.
 		server, err := c.owned(ctx, t.Ref)
-		if err = c.young(t, err); err != nil {
+		if err = young(err); err != nil {
 			return err
 		}
 		noteVolumes(t, server)
@@ -84,7 +84,7 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 		if t.Rerun && !there[id] && errors.Is(err, cloud.ErrNotFound) {
 			return nil // gone, and not the server's
 		}
-		if err = c.young(t, err); err != nil {
+		if err = young(err); err != nil {
 			return fmt.Errorf("tag %s %s: %w", what, id, err)
 		}
 		return nil
@@ -126,17 +126,19 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 	if len(data) > MaxUserDataBytes {
 		return fmt.Errorf("%w: user data is %d bytes, the limit is %d; shorten --base-user-data", cloud.ErrInvalid, len(data), MaxUserDataBytes)
 	}
+	young := c.young(t)
 	err = c.api.SetServerUserData(&instance.SetServerUserDataRequest{
 		Zone: c.scope.Zone, ServerID: id, Key: userDataKey, Content: bytes.NewReader(data),
 	}, scw.WithContext(ctx))
-	return c.young(t, scaleway.Explain(err))
+	return young(scaleway.Explain(err))
 }
 
 // powerOn switches on a server in whatever state it finds it.
 func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
+	young := c.young(t)
 	server, err := c.owned(ctx, t.Ref)
 	if err != nil {
-		return c.young(t, err)
+		return young(err)
 	}
 	switch server.State {
 	case instance.ServerStateRunning, instance.ServerStateStarting:
@@ -157,7 +159,8 @@ func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
 	if err != nil {
 		return err
 	}
-	err = c.young(t, c.act(ctx, id, instance.ServerActionPoweron))
+	young := c.young(t)
+	err = young(c.act(ctx, id, instance.ServerActionPoweron))
 	if errors.Is(err, cloud.ErrConflict) {
 		return c.again("power-on was refused for now: %v", err)
 	}
@@ -174,9 +177,10 @@ func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
 	if at, ok := scaleway.NotedTime(t, noteSwitched); ok && time.Since(at) < c.timing.Poll/2 {
 		return c.again("the server was switched on a moment ago") // a look now would be a call for nothing
 	}
+	young := c.young(t)
 	server, err := c.owned(ctx, t.Ref)
 	if err != nil {
-		return c.young(t, err)
+		return young(err)
 	}
 	switch server.State {
 	case instance.ServerStateRunning:

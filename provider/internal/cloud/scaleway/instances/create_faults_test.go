@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
@@ -41,25 +42,27 @@ func TestNameHeldByAnotherServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			op := operation("m-1")
-			resp, err := instance.NewAPI(w.client(t)).CreateServer(&instance.CreateServerRequest{
-				Zone: zone, Name: scaleway.ServerName("m-1", op.Spec.OperationID), CommercialType: blockType,
-				Image: new("ubuntu_noble"), Tags: tags, DynamicIPRequired: new(true),
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				op := operation("m-1")
+				resp, err := instance.NewAPI(w.client(t)).CreateServer(&instance.CreateServerRequest{
+					Zone: zone, Name: scaleway.ServerName("m-1", op.Spec.OperationID), CommercialType: blockType,
+					Image: new("ubuntu_noble"), Tags: tags, DynamicIPRequired: new(true),
+				})
+				must(t, err)
+				theirs := zone + "/" + resp.Server.ID
+				before, _ := w.server(theirs)
+				c := w.connect(t)
+				op.Died(c.Create(), 0) // so that it looks for an earlier order first
+				must(t, op.Run(within(t), c.Create()))
+				if op.Ref == theirs || len(w.Servers()) != 2 {
+					t.Errorf("the machine runs on %s of %d servers, not on one of its own", op.Ref, len(w.Servers()))
+				}
+				must(t, op.Teardown().Run(within(t), c.Discard()))
+				if after, ok := w.server(theirs); !ok || after.State != before.State || !slices.Equal(after.Tags, before.Tags) {
+					t.Errorf("the other server was touched: %+v, before %+v", after, before)
+				}
 			})
-			must(t, err)
-			theirs := zone + "/" + resp.Server.ID
-			before, _ := w.server(theirs)
-			c := w.connect(t)
-			op.Died(c.Create(), 0) // so that it looks for an earlier order first
-			must(t, op.Run(within(t), c.Create()))
-			if op.Ref == theirs || len(w.Servers()) != 2 {
-				t.Errorf("the machine runs on %s of %d servers, not on one of its own", op.Ref, len(w.Servers()))
-			}
-			must(t, op.Teardown().Run(within(t), c.Discard()))
-			if after, ok := w.server(theirs); !ok || after.State != before.State || !slices.Equal(after.Tags, before.Tags) {
-				t.Errorf("the other server was touched: %+v, before %+v", after, before)
-			}
 		})
 	}
 }
@@ -99,20 +102,22 @@ func TestFollowUpThatFailsOnceIsRepeated(t *testing.T) {
 		} {
 			t.Run(f.route+" "+name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
-				w.Inject(fakecloud.Fault{Route: f.route, Reply: reply, Times: 2})
-				op := w.followed(t, f.typ)
-				c := w.connect(t)
-				must(t, op.RunTo(within(t), c.Create(), 1))
-				ordered := op.Ref
-				must(t, op.Run(within(t), c.Create()))
-				s, _ := w.server(ordered)
-				if len(w.Servers()) != 1 || op.Ref != ordered || s.State != fakecloud.StateRunning || len(s.FirstBoot) == 0 {
-					t.Errorf("%s runs, %s was ordered: %+v", op.Ref, ordered, w.Servers())
-				}
-				if f := w.Faults()[0]; f.Hits != 2 {
-					t.Fatalf("the call failed %d times, want 2", f.Hits)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					w.Inject(fakecloud.Fault{Route: f.route, Reply: reply, Times: 2})
+					op := w.followed(t, f.typ)
+					c := w.connect(t)
+					must(t, op.RunTo(within(t), c.Create(), 1))
+					ordered := op.Ref
+					must(t, op.Run(within(t), c.Create()))
+					s, _ := w.server(ordered)
+					if len(w.Servers()) != 1 || op.Ref != ordered || s.State != fakecloud.StateRunning || len(s.FirstBoot) == 0 {
+						t.Errorf("%s runs, %s was ordered: %+v", op.Ref, ordered, w.Servers())
+					}
+					if f := w.Faults()[0]; f.Hits != 2 {
+						t.Fatalf("the call failed %d times, want 2", f.Hits)
+					}
+				})
 			})
 		}
 	}
@@ -127,26 +132,28 @@ func TestFollowUpThatFailsForEver(t *testing.T) {
 		} {
 			t.Run(f.route+" "+name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
-				heal := w.Inject(fakecloud.Fault{Route: f.route, Reply: reply, Times: -1})
-				op := w.followed(t, f.typ)
-				c := w.connect(t)
-				if err := op.Run(within(t), c.Create()); err == nil || !strings.Contains(err.Error(), `step "`+f.step+`"`) {
-					t.Errorf("Create = %v, want a failure of step %s", err, f.step)
-				}
-				if posts := w.Requests(fakecloud.RouteCreateServer); posts != 1 || len(w.Servers()) != 1 {
-					t.Fatalf("%d orders made %d servers", posts, len(w.Servers()))
-				}
-				if s := w.Servers()[0]; s.State != fakecloud.StateStopped {
-					t.Errorf("the server is %s", s.State)
-				}
-				if f.route == fakecloud.RouteServerAction {
-					heal() // terminating is an action, too
-				}
-				must(t, op.Teardown().Run(within(t), c.Discard()))
-				if left := w.remains(); len(left) > 0 {
-					t.Errorf("left behind: %q", left)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					heal := w.Inject(fakecloud.Fault{Route: f.route, Reply: reply, Times: -1})
+					op := w.followed(t, f.typ)
+					c := w.connect(t)
+					if err := op.Run(within(t), c.Create()); err == nil || !strings.Contains(err.Error(), `step "`+f.step+`"`) {
+						t.Errorf("Create = %v, want a failure of step %s", err, f.step)
+					}
+					if posts := w.Requests(fakecloud.RouteCreateServer); posts != 1 || len(w.Servers()) != 1 {
+						t.Fatalf("%d orders made %d servers", posts, len(w.Servers()))
+					}
+					if s := w.Servers()[0]; s.State != fakecloud.StateStopped {
+						t.Errorf("the server is %s", s.State)
+					}
+					if f.route == fakecloud.RouteServerAction {
+						heal() // terminating is an action, too
+					}
+					must(t, op.Teardown().Run(within(t), c.Discard()))
+					if left := w.remains(); len(left) > 0 {
+						t.Errorf("left behind: %q", left)
+					}
+				})
 			})
 		}
 	}
@@ -155,75 +162,79 @@ func TestFollowUpThatFailsForEver(t *testing.T) {
 // "Locked" means later, whatever it answers: a Create and a Delete each get
 // through, although every call that changes something is refused at first.
 func TestLockedForAWhile(t *testing.T) {
-	w := newWorld(t)
-	refused := map[string]bool{}
-	lock := func() {
-		refused = map[string]bool{}
-		seen := map[string]int{}
-		w.Inject(fakecloud.Fault{Times: -1, Reply: lockedReply(), Match: func(r fakecloud.Request) bool {
-			call := r.Route + " " + r.Action
-			if strings.HasPrefix(r.Route, http.MethodGet) || seen[call] == 3 {
-				return false
-			}
-			seen[call]++
-			refused[call] = true
-			return true
-		}})
-	}
-	op := operation("m-1")
-	op.Spec.Options = w.everyOption(t).Encode()
-	c := w.connect(t)
-	lock()
-	must(t, op.Run(within(t), c.Create()))
-	if len(w.Servers()) != 1 || len(refused) < 6 {
-		t.Errorf("%d servers after refusals of %v", len(w.Servers()), refused)
-	}
-	lock()
-	must(t, op.Teardown().Run(within(t), c.Delete()))
-	if left := w.remains(); len(left) > 0 || len(refused) < 3 {
-		t.Errorf("left behind: %q after refusals of %v", left, refused)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		refused := map[string]bool{}
+		lock := func() {
+			refused = map[string]bool{}
+			seen := map[string]int{}
+			w.Inject(fakecloud.Fault{Times: -1, Reply: lockedReply(), Match: func(r fakecloud.Request) bool {
+				call := r.Route + " " + r.Action
+				if strings.HasPrefix(r.Route, http.MethodGet) || seen[call] == 3 {
+					return false
+				}
+				seen[call]++
+				refused[call] = true
+				return true
+			}})
+		}
+		op := operation("m-1")
+		op.Spec.Options = w.everyOption(t).Encode()
+		c := w.connect(t)
+		lock()
+		must(t, op.Run(within(t), c.Create()))
+		if len(w.Servers()) != 1 || len(refused) < 6 {
+			t.Errorf("%d servers after refusals of %v", len(w.Servers()), refused)
+		}
+		lock()
+		must(t, op.Teardown().Run(within(t), c.Delete()))
+		if left := w.remains(); len(left) > 0 || len(refused) < 3 {
+			t.Errorf("left behind: %q after refusals of %v", left, refused)
+		}
+	})
 }
 
 // An image has a variant for each architecture, and the one that fits may be on
 // the second page.
 func TestImageOnTheSecondPage(t *testing.T) {
-	w := newWorld(t)
-	const armType = "BASIC2-A2C-4G"
-	imageOf := func(typ string) string {
-		op := operation("probe-" + typ)
-		op.Spec.Type = typ
-		must(t, op.RunTo(within(t), w.connect(t).Create(), 1))
-		resp, err := instance.NewAPI(w.client(t)).GetServer(&instance.GetServerRequest{Zone: zone, ServerID: id(op.Ref)})
-		must(t, err)
-		return resp.Server.Image.ID
-	}
-	images := []struct{ id, arch, typ string }{{imageOf(blockType), "x86_64", blockType}, {imageOf(armType), "arm64", armType}}
-	for n, i := range images {
-		w.Inject(fakecloud.Fault{
-			Route: fakecloud.RouteListLocalImages, Times: -1,
-			Match: func(r fakecloud.Request) bool { return (url.Values(r.Query).Get("page") == "2") == (n == 1) },
-			Reply: &fakecloud.Reply{Status: http.StatusOK, ContentType: "application/json", Body: fmt.Sprintf(
-				`{"local_images":[{"id":%q,"arch":%q,"zone":%q,"label":"ubuntu_noble","type":"instance_sbs","compatible_commercial_types":[%q]}],"total_count":2}`,
-				i.id, i.arch, zone, i.typ)},
-		})
-	}
-	orders := w.bodies(fakecloud.RouteCreateServer)
-	var got, want []string
-	for _, i := range images {
-		op := operation("m-" + i.typ)
-		op.Spec.Type = i.typ
-		must(t, op.RunTo(within(t), w.connect(t).Create(), 1))
-		got, want = append(got, orders()[len(got)]["image"].(string)), append(want, i.id)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("images of the orders (-want +got):\n%s", diff)
-	}
-	op := operation("m-3")
-	op.Spec.Type = localType
-	if err := op.Run(within(t), w.connect(t).Create()); !errors.Is(err, cloud.ErrInvalid) || !strings.Contains(err.Error(), localType) {
-		t.Errorf("a type that no page has: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const armType = "BASIC2-A2C-4G"
+		imageOf := func(typ string) string {
+			op := operation("probe-" + typ)
+			op.Spec.Type = typ
+			must(t, op.RunTo(within(t), w.connect(t).Create(), 1))
+			resp, err := instance.NewAPI(w.client(t)).GetServer(&instance.GetServerRequest{Zone: zone, ServerID: id(op.Ref)})
+			must(t, err)
+			return resp.Server.Image.ID
+		}
+		images := []struct{ id, arch, typ string }{{imageOf(blockType), "x86_64", blockType}, {imageOf(armType), "arm64", armType}}
+		for n, i := range images {
+			w.Inject(fakecloud.Fault{
+				Route: fakecloud.RouteListLocalImages, Times: -1,
+				Match: func(r fakecloud.Request) bool { return (url.Values(r.Query).Get("page") == "2") == (n == 1) },
+				Reply: &fakecloud.Reply{Status: http.StatusOK, ContentType: "application/json", Body: fmt.Sprintf(
+					`{"local_images":[{"id":%q,"arch":%q,"zone":%q,"label":"ubuntu_noble","type":"instance_sbs","compatible_commercial_types":[%q]}],"total_count":2}`,
+					i.id, i.arch, zone, i.typ)},
+			})
+		}
+		orders := w.bodies(fakecloud.RouteCreateServer)
+		var got, want []string
+		for _, i := range images {
+			op := operation("m-" + i.typ)
+			op.Spec.Type = i.typ
+			must(t, op.RunTo(within(t), w.connect(t).Create(), 1))
+			got, want = append(got, orders()[len(got)]["image"].(string)), append(want, i.id)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("images of the orders (-want +got):\n%s", diff)
+		}
+		op := operation("m-3")
+		op.Spec.Type = localType
+		if err := op.Run(within(t), w.connect(t).Create()); !errors.Is(err, cloud.ErrInvalid) || !strings.Contains(err.Error(), localType) {
+			t.Errorf("a type that no page has: %v", err)
+		}
+	})
 }
 
 // TestLimitsOfNetworks: whatever the status and the words, a Create that meets a

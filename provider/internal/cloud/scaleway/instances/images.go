@@ -115,6 +115,7 @@ func (c *imageCache) list(ctx context.Context, label string) ([]*marketplace.Loc
 	if l.local != nil && time.Since(l.read) < c.ttl {
 		return l.local, nil
 	}
+	asked := time.Now()
 	resp, err := c.api.ListLocalImages(&marketplace.ListLocalImagesRequest{
 		ImageLabel: &label, Zone: &c.zone,
 	}, scw.WithContext(ctx), scw.WithAllPages())
@@ -127,7 +128,7 @@ func (c *imageCache) list(ctx context.Context, label string) ([]*marketplace.Loc
 	case len(resp.LocalImages) == 0:
 		return nil, fmt.Errorf("%w: image %q is not offered in zone %s; check --image and the offering's image", cloud.ErrInvalid, label, c.zone)
 	}
-	l.local, l.read = resp.LocalImages, time.Now()
+	l.local, l.read = resp.LocalImages, asked
 	return l.local, nil
 }
 
@@ -138,6 +139,7 @@ func (c *imageCache) read(ctx context.Context, api *instance.API, id string) (*i
 	if known, ok := c.images[id]; ok && time.Since(known.read) < c.ttl {
 		return known.image, nil
 	}
+	asked := time.Now()
 	resp, err := api.GetImage(&instance.GetImageRequest{Zone: c.zone, ImageID: id}, scw.WithContext(ctx))
 	switch err = scaleway.Explain(err); {
 	case errors.Is(err, cloud.ErrNotFound):
@@ -150,6 +152,6 @@ func (c *imageCache) read(ctx context.Context, api *instance.API, id string) (*i
 	if len(c.images) >= maxImages {
 		clear(c.images)
 	}
-	c.images[id] = cachedImage{image: resp.Image, read: time.Now()}
+	c.images[id] = cachedImage{image: resp.Image, read: asked}
 	return resp.Image, nil
 }

@@ -27,7 +27,7 @@ const (
 // world is a fake cloud behind HTTP.
 type world struct {
 	*fakecloud.Cloud
-	url string
+	served *fakecloudtest.Server
 }
 
 func newWorld(t *testing.T) *world {
@@ -40,13 +40,13 @@ func newWorldAt(t *testing.T, scale float64) *world {
 	t.Helper()
 	w := &world{Cloud: fakecloud.New(fakecloud.Options{Scale: scale})}
 	t.Cleanup(w.Close)
-	w.url = fakecloudtest.Serve(t, w.Cloud)
+	w.served = fakecloudtest.Serve(t, w.Handler())
 	return w
 }
 
 func (w *world) client(t *testing.T) *scw.Client {
 	t.Helper()
-	return fakecloudtest.Client(t, w.url, zone, nil)
+	return w.served.Client(t, zone, nil)
 }
 
 // connect returns a new process' adapter; adjust may change its configuration.

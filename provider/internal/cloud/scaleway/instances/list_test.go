@@ -3,12 +3,12 @@ package instances_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
 
@@ -16,6 +16,7 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway"
 	"bigfleet-providers/provider/internal/cloud/scaleway/instances"
 	"bigfleet-providers/provider/internal/fakecloud"
+	"bigfleet-providers/provider/internal/fakecloud/fakecloudtest"
 )
 
 // paged connects with pages of that size.
@@ -48,14 +49,13 @@ func (w *world) drop(t *testing.T, id string) {
 // about to be read; the looks between pages do not count.
 func (w *world) hooked(t *testing.T, before func(page string)) *instances.Cloud {
 	t.Helper()
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	front := fakecloudtest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if q := r.URL.Query(); q.Get("per_page") == "2" {
 			before(q.Get("page"))
 		}
 		w.Handler().ServeHTTP(rw, r)
 	}))
-	t.Cleanup(front.Close)
-	behind := world{Cloud: w.Cloud, url: front.URL}
+	behind := world{Cloud: w.Cloud, served: front}
 	return behind.paged(t, 2)
 }
 
@@ -92,96 +92,110 @@ func wantListed(t *testing.T, list []cloud.Instance, ids []string) {
 }
 
 func TestListReadsEveryPage(t *testing.T) {
-	w := newWorld(t)
-	ids := w.fill(t, 25)
-	for _, size := range []int{1, 2, 24, 25, 26, 0} {
-		list, err := w.paged(t, size).List(within(t))
-		must(t, err)
-		if len(list) != len(ids) {
-			t.Errorf("pages of %d: %d instances, want %d", size, len(list), len(ids))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ids := w.fill(t, 25)
+		for _, size := range []int{1, 2, 24, 25, 26, 0} {
+			list, err := w.paged(t, size).List(within(t))
+			must(t, err)
+			if len(list) != len(ids) {
+				t.Errorf("pages of %d: %d instances, want %d", size, len(list), len(ids))
+			}
+			wantListed(t, list, ids)
 		}
-		wantListed(t, list, ids)
-	}
+	})
 }
 
 // The API's filters are not relied on.
 func TestListFiltersAgain(t *testing.T) {
-	w := newWorld(t)
-	server := func(n int, project, tag string) string {
-		return fmt.Sprintf(`{"id":"33333333-3333-4333-8333-33333333333%d","project":%q,"tags":[%q]}`, n, project, tag)
-	}
-	w.Inject(fakecloud.Fault{Route: fakecloud.RouteListServers, Reply: &fakecloud.Reply{
-		Status: http.StatusOK, ContentType: "application/json", Header: http.Header{"X-Total-Count": {"3"}},
-		Body: `{"servers":[` + strings.Join([]string{
-			server(1, fakecloud.DefaultProjectID, "bigfleet=scaleway-fr-par-1"),
-			server(2, fakecloud.DefaultProjectID, "bigfleet=scaleway-fr-par-10"),
-			server(3, "44444444-4444-4444-8444-444444444444", "bigfleet=scaleway-fr-par-1"),
-		}, ",") + `]}`,
-	}})
-	list, err := w.connect(t).List(within(t))
-	must(t, err)
-	if len(list) != 1 || list[0].Ref != "fr-par-1/33333333-3333-4333-8333-333333333331" {
-		t.Errorf("List = %+v, want the first alone", list)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		server := func(n int, project, tag string) string {
+			return fmt.Sprintf(`{"id":"33333333-3333-4333-8333-33333333333%d","project":%q,"tags":[%q]}`, n, project, tag)
+		}
+		w.Inject(fakecloud.Fault{Route: fakecloud.RouteListServers, Reply: &fakecloud.Reply{
+			Status: http.StatusOK, ContentType: "application/json", Header: http.Header{"X-Total-Count": {"3"}},
+			Body: `{"servers":[` + strings.Join([]string{
+				server(1, fakecloud.DefaultProjectID, "bigfleet=scaleway-fr-par-1"),
+				server(2, fakecloud.DefaultProjectID, "bigfleet=scaleway-fr-par-10"),
+				server(3, "44444444-4444-4444-8444-444444444444", "bigfleet=scaleway-fr-par-1"),
+			}, ",") + `]}`,
+		}})
+		list, err := w.connect(t).List(within(t))
+		must(t, err)
+		if len(list) != 1 || list[0].Ref != "fr-par-1/33333333-3333-4333-8333-333333333331" {
+			t.Errorf("List = %+v, want the first alone", list)
+		}
+	})
 }
 
 // A server that goes between two pages moves all that follow. What was there
 // before and after must be in the list, whatever came and went meanwhile.
 func TestListOfAMovingList(t *testing.T) {
 	t.Run("one goes", func(t *testing.T) {
-		w := newWorld(t)
-		ids := w.fill(t, 9)
-		list, err := w.hooked(t, once("3", func() { w.drop(t, ids[0]) })).List(within(t))
-		must(t, err)
-		wantListed(t, list, ids[1:])
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			ids := w.fill(t, 9)
+			list, err := w.hooked(t, once("3", func() { w.drop(t, ids[0]) })).List(within(t))
+			must(t, err)
+			wantListed(t, list, ids[1:])
+		})
 	})
 	t.Run("one goes and one comes", func(t *testing.T) { // the total stays the same
-		w := newWorld(t)
-		ids := w.fill(t, 9)
-		list, err := w.hooked(t, once("3", func() { w.drop(t, ids[1]); w.fill(t, 1) })).List(within(t))
-		must(t, err)
-		wantListed(t, list, slices.Delete(ids, 1, 2))
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			ids := w.fill(t, 9)
+			list, err := w.hooked(t, once("3", func() { w.drop(t, ids[1]); w.fill(t, 1) })).List(within(t))
+			must(t, err)
+			wantListed(t, list, slices.Delete(ids, 1, 2))
+		})
 	})
 	t.Run("the list ends earlier", func(t *testing.T) {
-		w := newWorld(t)
-		ids := w.fill(t, 9)
-		list, err := w.hooked(t, once("5", func() {
-			for _, id := range ids[:5] {
-				w.drop(t, id)
-			}
-		})).List(within(t))
-		must(t, err)
-		wantListed(t, list, ids[5:])
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			ids := w.fill(t, 9)
+			list, err := w.hooked(t, once("5", func() {
+				for _, id := range ids[:5] {
+					w.drop(t, id)
+				}
+			})).List(within(t))
+			must(t, err)
+			wantListed(t, list, ids[5:])
+		})
 	})
 	t.Run("one goes at every page", func(t *testing.T) {
-		w := newWorld(t)
-		ids := w.fill(t, 40)
-		gone := 0
-		list, err := w.hooked(t, func(string) {
-			if gone < 20 {
-				w.drop(t, ids[gone])
-				gone++
-			}
-		}).List(within(t))
-		must(t, err)
-		wantListed(t, list, ids[gone:])
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			ids := w.fill(t, 40)
+			gone := 0
+			list, err := w.hooked(t, func(string) {
+				if gone < 20 {
+					w.drop(t, ids[gone])
+					gone++
+				}
+			}).List(within(t))
+			must(t, err)
+			wantListed(t, list, ids[gone:])
+		})
 	})
 	t.Run("never still", func(t *testing.T) {
-		w := newWorld(t)
-		w.fill(t, 9)
-		// The page before the second never ends with what was seen there.
-		w.Inject(fakecloud.Fault{
-			Route: fakecloud.RouteListServers, Times: -1,
-			Match: func(r fakecloud.Request) bool { return url.Values(r.Query).Get("per_page") == "1" },
-			Reply: &fakecloud.Reply{
-				Status: http.StatusOK, ContentType: "application/json", Header: http.Header{"X-Total-Count": {"9"}},
-				Body: `{"servers":[{"id":"33333333-3333-4333-8333-333333333333"}]}`,
-			},
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.fill(t, 9)
+			// The page before the second never ends with what was seen there.
+			w.Inject(fakecloud.Fault{
+				Route: fakecloud.RouteListServers, Times: -1,
+				Match: func(r fakecloud.Request) bool { return url.Values(r.Query).Get("per_page") == "1" },
+				Reply: &fakecloud.Reply{
+					Status: http.StatusOK, ContentType: "application/json", Header: http.Header{"X-Total-Count": {"9"}},
+					Body: `{"servers":[{"id":"33333333-3333-4333-8333-333333333333"}]}`,
+				},
+			})
+			_, err := w.paged(t, 2).List(within(t))
+			if err == nil || !strings.Contains(err.Error(), "went away faster") {
+				t.Errorf("List = %v, want to give up", err)
+			}
 		})
-		_, err := w.paged(t, 2).List(within(t))
-		if err == nil || !strings.Contains(err.Error(), "went away faster") {
-			t.Errorf("List = %v, want to give up", err)
-		}
 	})
 }
 
@@ -207,13 +221,15 @@ func TestListIsCompleteOrAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.fill(t, 5)
-			fault.Route = fakecloud.RouteListServers
-			w.Inject(fault)
-			if list, err := w.paged(t, 2).List(within(t)); err == nil {
-				t.Errorf("List = %d instances and no error", len(list))
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.fill(t, 5)
+				fault.Route = fakecloud.RouteListServers
+				w.Inject(fault)
+				if list, err := w.paged(t, 2).List(within(t)); err == nil {
+					t.Errorf("List = %d instances and no error", len(list))
+				}
+			})
 		})
 	}
 }

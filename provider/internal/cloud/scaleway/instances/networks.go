@@ -48,13 +48,14 @@ func (c *Cloud) connectIPv6(ctx context.Context, t *cloud.Task, serverID string,
 			return c.attach(ctx, serverID, found)
 		}
 	}
+	young := c.young(t)
 	resp, err := c.api.CreateIP(&instance.CreateIPRequest{
 		Zone: c.scope.Zone, Project: &c.scope.Project, Type: instance.IPTypeRoutedIPv6, Server: &serverID, Tags: c.tags(t.Spec, o),
 	}, scw.WithContext(ctx))
 	if err == nil && resp.IP == nil {
 		err = scaleway.ErrEmptyAnswer
 	}
-	if err = c.young(t, scaleway.Explain(err)); err != nil {
+	if err = young(scaleway.Explain(err)); err != nil {
 		return fmt.Errorf("public_ip: make an IPv6: %w", scaleway.Limit(err,
 			"free addresses of the project, raise their quota (Organization > Quotas in the console), or set public_ip to none in the offering"))
 	}
@@ -82,14 +83,14 @@ func (c *Cloud) connectPrivate(ctx context.Context, t *cloud.Task, serverID stri
 	if len(o.PrivateNetworks) == 0 {
 		return nil
 	}
-	there := map[string]bool{}
+	there, young := map[string]bool{}, c.young(t)
 	if t.Rerun {
 		resp, err := scaleway.Read(&c.guard, c.client, func() (*instance.ListPrivateNICsResponse, error) {
 			return c.api.ListPrivateNICs(&instance.ListPrivateNICsRequest{
 				Zone: c.scope.Zone, ServerID: serverID, PerPage: new(uint32(maxPageSize)),
 			}, scw.WithContext(ctx))
 		})
-		if err = c.young(t, err); err != nil {
+		if err = young(err); err != nil {
 			return fmt.Errorf("list private interfaces: %w", err)
 		}
 		for _, nic := range resp.PrivateNics {
@@ -109,7 +110,7 @@ func (c *Cloud) connectPrivate(ctx context.Context, t *cloud.Task, serverID stri
 		if gone, ok := errors.AsType[*scw.ResourceNotFoundError](err); ok && gone.Resource != "instance_server" {
 			return fmt.Errorf("%w: private_network_ids: %s: %w; it must be in the project and in the zone's region", cloud.ErrInvalid, network, err)
 		}
-		if err = c.young(t, err); err != nil {
+		if err = young(err); err != nil {
 			return fmt.Errorf("private_network_ids: attach %s: %w", network, scaleway.Limit(err,
 				"give the private network more room or another to the offering (private_network_ids); a server has at most 8 private interfaces"))
 		}

@@ -67,8 +67,9 @@ func (c *Cloud) setWindow(t *cloud.Task, ms int64) {
 	t.Note(noteOrder, strconv.FormatInt(ms, 10)+" "+c.processID)
 }
 
-// settled returns nil when no order of the task can be in flight any more, and
-// asks to be called again otherwise.
+// settled returns nil when no order of the task can be in flight any more, so that
+// a list that is begun from now on has its server, and asks to be called again
+// otherwise.
 func (c *Cloud) settled(t *cloud.Task) error {
 	w := c.window(t)
 	left := time.Until(w.until)

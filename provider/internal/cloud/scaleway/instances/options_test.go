@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -77,70 +78,72 @@ func (w *world) networksOf(t *testing.T, ref string) []string {
 
 // Every option reaches the cloud, before the first boot.
 func TestEveryOptionReachesTheCloud(t *testing.T) {
-	w := newWorld(t)
-	o := w.everyOption(t)
-	orders := w.bodies(fakecloud.RouteCreateServer)
-	op := operation("m-1")
-	op.Spec.Options = o.Encode()
-	must(t, op.Run(within(t), w.connect(t).Create()))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		o := w.everyOption(t)
+		orders := w.bodies(fakecloud.RouteCreateServer)
+		op := operation("m-1")
+		op.Spec.Options = o.Encode()
+		must(t, op.Run(within(t), w.connect(t).Create()))
 
-	order := orders()[0]
-	want := map[string]any{"0": map[string]any{"size": 40e9, "volume_type": "sbs_volume"}}
-	if diff := cmp.Diff(want, order["volumes"]); diff != "" {
-		t.Errorf("volumes of the order (-want +got):\n%s", diff)
-	}
-	for field, want := range map[string]any{"security_group": o.SecurityGroup, "placement_group": o.PlacementGroup, "dynamic_ip_required": false} {
-		if order[field] != want {
-			t.Errorf("%s of the order is %v, want %v", field, order[field], want)
+		order := orders()[0]
+		want := map[string]any{"0": map[string]any{"size": 40e9, "volume_type": "sbs_volume"}}
+		if diff := cmp.Diff(want, order["volumes"]); diff != "" {
+			t.Errorf("volumes of the order (-want +got):\n%s", diff)
 		}
-	}
-	tags := append([]string{"bigfleet=scaleway-fr-par-1", "bigfleet-machine=m-1", "bigfleet-operation=op-of-m-1"}, o.Tags...)
-	s := w.Servers()[0]
-	if diff := cmp.Diff(tags, s.Tags); diff != "" {
-		t.Errorf("tags of the server (-want +got):\n%s", diff)
-	}
-
-	client := w.client(t)
-	server, err := instance.NewAPI(client).GetServer(&instance.GetServerRequest{Zone: zone, ServerID: s.ID})
-	must(t, err)
-	if name := server.Server.Image.Name; !strings.Contains(name, "Debian 12") {
-		t.Errorf("image %q", name)
-	}
-	if ips := server.Server.PublicIPs; len(ips) != 1 || ips[0].Family != instance.ServerIPIPFamilyInet6 {
-		t.Errorf("addresses %+v, want one IPv6", ips)
-	}
-	volume, err := block.NewAPI(client).GetVolume(&block.GetVolumeRequest{Zone: zone, VolumeID: server.Server.Volumes["0"].ID})
-	must(t, err)
-	if volume.Specs.PerfIops == nil || *volume.Specs.PerfIops != 15000 || volume.Size != 40*scw.GB {
-		t.Errorf("root volume of %d bytes with %+v", volume.Size, volume.Specs)
-	}
-	if diff := cmp.Diff(tags, volume.Tags); diff != "" {
-		t.Errorf("tags of the volume (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(o.PrivateNetworks)), w.networksOf(t, op.Ref)); diff != "" {
-		t.Errorf("networks (-want +got):\n%s", diff)
-	}
-
-	// The order of the steps is what makes the guest see all of it.
-	var routes []string
-	for _, call := range w.Calls() {
-		for _, route := range []string{fakecloud.RouteCreateIP, fakecloud.RouteCreatePrivateNIC, fakecloud.RouteSetUserData, fakecloud.RouteServerAction} {
-			if call.Route == route {
-				routes = append(routes, route)
+		for field, want := range map[string]any{"security_group": o.SecurityGroup, "placement_group": o.PlacementGroup, "dynamic_ip_required": false} {
+			if order[field] != want {
+				t.Errorf("%s of the order is %v, want %v", field, order[field], want)
 			}
 		}
-	}
-	if diff := cmp.Diff([]string{
-		fakecloud.RouteCreateIP, fakecloud.RouteCreatePrivateNIC, fakecloud.RouteCreatePrivateNIC, fakecloud.RouteSetUserData, fakecloud.RouteServerAction,
-	}, routes); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+		tags := append([]string{"bigfleet=scaleway-fr-par-1", "bigfleet-machine=m-1", "bigfleet-operation=op-of-m-1"}, o.Tags...)
+		s := w.Servers()[0]
+		if diff := cmp.Diff(tags, s.Tags); diff != "" {
+			t.Errorf("tags of the server (-want +got):\n%s", diff)
+		}
 
-	del := op.Teardown()
-	must(t, del.Run(within(t), w.connect(t).Delete()))
-	if left := w.remains(); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+		client := w.client(t)
+		server, err := instance.NewAPI(client).GetServer(&instance.GetServerRequest{Zone: zone, ServerID: s.ID})
+		must(t, err)
+		if name := server.Server.Image.Name; !strings.Contains(name, "Debian 12") {
+			t.Errorf("image %q", name)
+		}
+		if ips := server.Server.PublicIPs; len(ips) != 1 || ips[0].Family != instance.ServerIPIPFamilyInet6 {
+			t.Errorf("addresses %+v, want one IPv6", ips)
+		}
+		volume, err := block.NewAPI(client).GetVolume(&block.GetVolumeRequest{Zone: zone, VolumeID: server.Server.Volumes["0"].ID})
+		must(t, err)
+		if volume.Specs.PerfIops == nil || *volume.Specs.PerfIops != 15000 || volume.Size != 40*scw.GB {
+			t.Errorf("root volume of %d bytes with %+v", volume.Size, volume.Specs)
+		}
+		if diff := cmp.Diff(tags, volume.Tags); diff != "" {
+			t.Errorf("tags of the volume (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(slices.Sorted(slices.Values(o.PrivateNetworks)), w.networksOf(t, op.Ref)); diff != "" {
+			t.Errorf("networks (-want +got):\n%s", diff)
+		}
+
+		// The order of the steps is what makes the guest see all of it.
+		var routes []string
+		for _, call := range w.Calls() {
+			for _, route := range []string{fakecloud.RouteCreateIP, fakecloud.RouteCreatePrivateNIC, fakecloud.RouteSetUserData, fakecloud.RouteServerAction} {
+				if call.Route == route {
+					routes = append(routes, route)
+				}
+			}
+		}
+		if diff := cmp.Diff([]string{
+			fakecloud.RouteCreateIP, fakecloud.RouteCreatePrivateNIC, fakecloud.RouteCreatePrivateNIC, fakecloud.RouteSetUserData, fakecloud.RouteServerAction,
+		}, routes); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+
+		del := op.Teardown()
+		must(t, del.Run(within(t), w.connect(t).Delete()))
+		if left := w.remains(); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	})
 }
 
 // Whichever answer is lost, the server has one interface in each network and one
@@ -150,20 +153,22 @@ func TestNetworksAreConnectedOnce(t *testing.T) {
 		for skip := range 2 {
 			t.Run(route, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
-				o := w.everyOption(t)
-				w.Inject(fakecloud.Fault{Route: route, Skip: skip, Commit: true, Hangup: true})
-				op := operation("m-1")
-				op.Spec.Options = o.Encode()
-				must(t, op.Run(within(t), w.connect(t).Create()))
-				if diff := cmp.Diff(slices.Sorted(slices.Values(o.PrivateNetworks)), w.networksOf(t, op.Ref)); diff != "" {
-					t.Errorf("networks (-want +got):\n%s", diff)
-				}
-				ips, err := instance.NewAPI(w.client(t)).ListIPs(&instance.ListIPsRequest{Zone: zone})
-				must(t, err)
-				if len(ips.IPs) != 1 || ips.IPs[0].Server == nil {
-					t.Errorf("addresses %+v, want one, attached", ips.IPs)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					o := w.everyOption(t)
+					w.Inject(fakecloud.Fault{Route: route, Skip: skip, Commit: true, Hangup: true})
+					op := operation("m-1")
+					op.Spec.Options = o.Encode()
+					must(t, op.Run(within(t), w.connect(t).Create()))
+					if diff := cmp.Diff(slices.Sorted(slices.Values(o.PrivateNetworks)), w.networksOf(t, op.Ref)); diff != "" {
+						t.Errorf("networks (-want +got):\n%s", diff)
+					}
+					ips, err := instance.NewAPI(w.client(t)).ListIPs(&instance.ListIPsRequest{Zone: zone})
+					must(t, err)
+					if len(ips.IPs) != 1 || ips.IPs[0].Server == nil {
+						t.Errorf("addresses %+v, want one, attached", ips.IPs)
+					}
+				})
 			})
 		}
 	}
@@ -179,30 +184,34 @@ func TestOptionsThatNameNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			c := w.connect(t)
-			op := operation("m-1")
-			op.Spec.Options = o.Encode()
-			err := op.Run(within(t), c.Create())
-			if !errors.Is(err, cloud.ErrInvalid) || !strings.Contains(err.Error(), name+": ") && !strings.Contains(err.Error(), name+" ") || !strings.Contains(err.Error(), nowhere) {
-				t.Errorf("Create = %v, want ErrInvalid with %s and the id", err, name)
-			}
-			must(t, op.Teardown().Run(within(t), c.Discard()))
-			if left := w.remains(); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				c := w.connect(t)
+				op := operation("m-1")
+				op.Spec.Options = o.Encode()
+				err := op.Run(within(t), c.Create())
+				if !errors.Is(err, cloud.ErrInvalid) || !strings.Contains(err.Error(), name+": ") && !strings.Contains(err.Error(), name+" ") || !strings.Contains(err.Error(), nowhere) {
+					t.Errorf("Create = %v, want ErrInvalid with %s and the id", err, name)
+				}
+				must(t, op.Teardown().Run(within(t), c.Discard()))
+				if left := w.remains(); len(left) > 0 {
+					t.Errorf("left behind: %q", left)
+				}
+			})
 		})
 	}
 }
 
 // A record of a later release is not half understood.
 func TestUnknownOptionsAreRefused(t *testing.T) {
-	w := newWorld(t)
-	op := operation("m-1")
-	op.Spec.Options = `{"boot_from":"net"}`
-	if err := op.Run(within(t), w.connect(t).Create()); !errors.Is(err, cloud.ErrInvalid) || w.Requests(fakecloud.RouteCreateServer) != 0 {
-		t.Errorf("Create = %v after %d orders", err, w.Requests(fakecloud.RouteCreateServer))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		op := operation("m-1")
+		op.Spec.Options = `{"boot_from":"net"}`
+		if err := op.Run(within(t), w.connect(t).Create()); !errors.Is(err, cloud.ErrInvalid) || w.Requests(fakecloud.RouteCreateServer) != 0 {
+			t.Errorf("Create = %v after %d orders", err, w.Requests(fakecloud.RouteCreateServer))
+		}
+	})
 }
 
 func TestRootVolumes(t *testing.T) {
@@ -218,19 +227,21 @@ func TestRootVolumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			c := w.connect(t)
-			op := operation("m-1")
-			o := cloud.Options{Image: tc.image, RootVolume: tc.root}
-			op.Spec.Type, op.Spec.Options = tc.typ, o.Encode()
-			_, err := c.Types(within(t))
-			must(t, err)
-			must(t, c.Fit(within(t), tc.typ, o))
-			must(t, op.Run(within(t), c.Create()))
-			v := w.Volumes()[0]
-			if got := fmt.Sprintf("%s %d", v.Type, v.Size/1e9); got != tc.want {
-				t.Errorf("root volume %s, want %s", got, tc.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				c := w.connect(t)
+				op := operation("m-1")
+				o := cloud.Options{Image: tc.image, RootVolume: tc.root}
+				op.Spec.Type, op.Spec.Options = tc.typ, o.Encode()
+				_, err := c.Types(within(t))
+				must(t, err)
+				must(t, c.Fit(within(t), tc.typ, o))
+				must(t, op.Run(within(t), c.Create()))
+				v := w.Volumes()[0]
+				if got := fmt.Sprintf("%s %d", v.Type, v.Size/1e9); got != tc.want {
+					t.Errorf("root volume %s, want %s", got, tc.want)
+				}
+			})
 		})
 	}
 }
@@ -302,10 +313,12 @@ func TestFit(t *testing.T) {
 
 // An API that cannot be asked says nothing against an offering.
 func TestFitWithoutAnAnswer(t *testing.T) {
-	w := newWorld(t)
-	w.Inject(fakecloud.Fault{Route: fakecloud.RouteListLocalImages, Times: -1, Reply: fakecloud.Unavailable()})
-	c := w.connect(t, func(cfg *instances.Config) { cfg.Timing.Images = time.Minute })
-	if err := c.Fit(within(t), blockType, cloud.Options{}); err == nil || errors.Is(err, cloud.ErrInvalid) {
-		t.Errorf("Fit = %v, want an error that is not ErrInvalid", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Inject(fakecloud.Fault{Route: fakecloud.RouteListLocalImages, Times: -1, Reply: fakecloud.Unavailable()})
+		c := w.connect(t, func(cfg *instances.Config) { cfg.Timing.Images = time.Minute })
+		if err := c.Fit(within(t), blockType, cloud.Options{}); err == nil || errors.Is(err, cloud.ErrInvalid) {
+			t.Errorf("Fit = %v, want an error that is not ErrInvalid", err)
+		}
+	})
 }

@@ -26,12 +26,15 @@ func (c *Cloud) order(ctx context.Context, t *cloud.Task) error {
 		return err
 	}
 	if t.Rerun {
+		// Before the list is asked for: one that was begun within the window and ends
+		// after it may lack a server.
+		unsettled := c.settled(t)
 		found, err := c.adopt(ctx, t)
 		if err != nil || found {
 			return err
 		}
-		if err := c.settled(t); err != nil {
-			return err
+		if unsettled != nil {
+			return unsettled
 		}
 	}
 	return c.post(ctx, t)
@@ -177,13 +180,18 @@ func noteVolumes(t *cloud.Task, server *instance.Server) {
 	}
 }
 
-// young turns "not found" into "not yet" for a server that was just ordered:
-// reads can lag behind the order.
-func (c *Cloud) young(t *cloud.Task, err error) error {
-	if at, ok := scaleway.NotedTime(t, noteOrdered); ok && errors.Is(err, cloud.ErrNotFound) && time.Since(at) < c.timing.Settle {
-		return c.again("the server was ordered but cannot be read yet")
+// young returns what turns "not found" of calls that are begun from now on into
+// "not yet", while the server was only just ordered: reads can lag behind the
+// order, and an answer tells how things were when it was asked for.
+func (c *Cloud) young(t *cloud.Task) func(error) error {
+	at, ok := scaleway.NotedTime(t, noteOrdered)
+	settling := ok && time.Since(at) < c.timing.Settle
+	return func(err error) error {
+		if settling && errors.Is(err, cloud.ErrNotFound) {
+			return c.again("the server was ordered but cannot be read yet")
+		}
+		return err
 	}
-	return err
 }
 
 // onBlock says which of two APIs knows the volume; each answers 404 for the

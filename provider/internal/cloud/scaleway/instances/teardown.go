@@ -59,6 +59,10 @@ func (c *Cloud) inspectOperation(ctx context.Context, t *cloud.Task) error {
 		}
 		return nil
 	}
+	var unsettled error
+	if t.Ref == "" {
+		unsettled = c.settled(t) // before the list that must have the server
+	}
 	servers, err := c.byOperation(ctx, t.Spec.OperationID)
 	if err != nil {
 		return err
@@ -72,10 +76,8 @@ func (c *Cloud) inspectOperation(ctx context.Context, t *cloud.Task) error {
 	if found {
 		return nil
 	}
-	if t.Ref == "" && len(servers) == 0 {
-		if err := c.settled(t); err != nil {
-			return err
-		}
+	if unsettled != nil && len(servers) == 0 {
+		return unsettled
 	}
 	return c.recordStray(ctx, t, scaleway.OperationTag(t.Spec.OperationID), t.Spec.OperationID)
 }
@@ -91,8 +93,9 @@ func (c *Cloud) inspectRef(ctx context.Context, t *cloud.Task) (bare bool, err e
 	for _, id := range ids(t, noteRootLocal) {
 		addID(t, noteLocal, id)
 	}
+	young := c.young(t)
 	server, err := c.owned(ctx, t.Ref)
-	if err = c.young(t, err); errors.Is(err, cloud.ErrNotFound) {
+	if err = young(err); errors.Is(err, cloud.ErrNotFound) {
 		return true, nil
 	}
 	if err != nil {
@@ -187,6 +190,7 @@ func (c *Cloud) recordStray(ctx context.Context, t *cloud.Task, tag, value strin
 // terminate brings every noted server to the point where it is on its way out.
 func (c *Cloud) terminate(ctx context.Context, t *cloud.Task) error {
 	for _, id := range ids(t, noteServers) {
+		asked := time.Now()
 		server, err := c.get(ctx, id)
 		if errors.Is(err, cloud.ErrNotFound) {
 			continue
@@ -194,7 +198,7 @@ func (c *Cloud) terminate(ctx context.Context, t *cloud.Task) error {
 		if err != nil {
 			return err
 		}
-		leaving, err := c.push(ctx, t, server)
+		leaving, err := c.push(ctx, t, server, asked)
 		if err != nil {
 			return err
 		}
@@ -209,6 +213,7 @@ func (c *Cloud) terminate(ctx context.Context, t *cloud.Task) error {
 // termination is pushed again.
 func (c *Cloud) awaitGone(ctx context.Context, t *cloud.Task) error {
 	for _, id := range ids(t, noteServers) {
+		asked := time.Now()
 		server, err := c.get(ctx, id)
 		if errors.Is(err, cloud.ErrNotFound) {
 			continue
@@ -216,7 +221,7 @@ func (c *Cloud) awaitGone(ctx context.Context, t *cloud.Task) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.push(ctx, t, server); err != nil {
+		if _, err := c.push(ctx, t, server, asked); err != nil {
 			return err
 		}
 		return c.again("server %s was %s and is not gone yet", id, describe(server))
@@ -224,9 +229,9 @@ func (c *Cloud) awaitGone(ctx context.Context, t *cloud.Task) error {
 	return nil
 }
 
-// push takes a server one step towards its end, whatever state it is in, and
-// says whether it is leaving.
-func (c *Cloud) push(ctx context.Context, t *cloud.Task, server *instance.Server) (leaving bool, err error) {
+// push takes a server, as it was when it was asked for, one step towards its end,
+// whatever state it is in, and says whether it is leaving.
+func (c *Cloud) push(ctx context.Context, t *cloud.Task, server *instance.Server, asked time.Time) (leaving bool, err error) {
 	if err := c.mustOwn(server); err != nil {
 		return false, err
 	}
@@ -240,7 +245,7 @@ func (c *Cloud) push(ctx context.Context, t *cloud.Task, server *instance.Server
 	case instance.ServerStateStopped:
 		return true, c.deleteServer(ctx, id) // protection guards running servers only
 	case instance.ServerStateStarting, instance.ServerStateStopping:
-		return c.unstick(ctx, t, server)
+		return c.unstick(ctx, t, server, asked)
 	case instance.ServerStateLocked:
 		return false, c.again("Scaleway holds server %s locked; only its support can lift that", id)
 	default:
@@ -284,14 +289,15 @@ func (c *Cloud) deleteServer(ctx context.Context, id string) error {
 }
 
 // unstick waits out a transition. One that takes longer than any regular one
-// is broken into with an action that the API says it allows.
-func (c *Cloud) unstick(ctx context.Context, t *cloud.Task, server *instance.Server) (leaving bool, err error) {
+// is broken into with an action that the API says it allows. How long it takes is
+// judged by what was read of it, not by when the answer came.
+func (c *Cloud) unstick(ctx context.Context, t *cloud.Task, server *instance.Server, asked time.Time) (leaving bool, err error) {
 	began, ok := scaleway.NotedTime(t, noteMoving+server.ID)
 	if !ok {
 		began = time.Now()
 		scaleway.NoteTime(t, noteMoving+server.ID, began)
 	}
-	if time.Since(began) < c.timing.Stuck {
+	if asked.Sub(began) < c.timing.Stuck {
 		return false, c.again("server %s is %s", server.ID, describe(server))
 	}
 	scaleway.NoteTime(t, noteMoving+server.ID, time.Now()) // and again only after as long

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
 
@@ -39,21 +40,23 @@ func TestDeleteTakesTheVolumes(t *testing.T) {
 		} {
 			t.Run(typ+" "+name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
-				c := w.connect(t)
-				op := operation("m-1")
-				op.Spec.Type = typ
-				must(t, op.Run(within(t), c.Create()))
-				w.attach(t, op.Ref, "data", scaleway.Tags{Owner: owner, Machine: "m-1"}.List())
-				if n := len(w.Volumes()); n != 2 {
-					t.Fatalf("%d volumes, want 2", n)
-				}
-				del := &cloudtest.Operation{Spec: op.Spec, Ref: op.Ref}
-				remove(t, w, del)
-				must(t, del.Run(within(t), w.connect(t).Delete()))
-				if left := w.remains(); len(left) > 0 {
-					t.Errorf("left behind: %q", left)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					c := w.connect(t)
+					op := operation("m-1")
+					op.Spec.Type = typ
+					must(t, op.Run(within(t), c.Create()))
+					w.attach(t, op.Ref, "data", scaleway.Tags{Owner: owner, Machine: "m-1"}.List())
+					if n := len(w.Volumes()); n != 2 {
+						t.Fatalf("%d volumes, want 2", n)
+					}
+					del := &cloudtest.Operation{Spec: op.Spec, Ref: op.Ref}
+					remove(t, w, del)
+					must(t, del.Run(within(t), w.connect(t).Delete()))
+					if left := w.remains(); len(left) > 0 {
+						t.Errorf("left behind: %q", left)
+					}
+				})
 			})
 		}
 	}
@@ -72,26 +75,28 @@ func TestGoneBeforeTheCall(t *testing.T) {
 			for _, state := range []string{"running", "stopped"} {
 				t.Run(strings.Join([]string{name, typ, state}, " "), func(t *testing.T) {
 					t.Parallel()
-					w := newWorld(t)
-					c := w.connect(t)
-					op := operation("m-1")
-					op.Spec.Type = typ
-					must(t, op.Run(within(t), c.Create()))
-					w.address(t, zone, scaleway.Tags{Owner: owner, Machine: "m-1"}.List(), new(id(op.Ref)))
-					if state == "stopped" {
-						w.action(t, op.Ref, instance.ServerActionPoweroff)
-						w.await(t, op.Ref, fakecloud.StateStopped)
-					}
-					w.Inject(fakecloud.Fault{Commit: true, Times: -1, Reply: &reply, Match: func(r fakecloud.Request) bool {
-						if r.Route == fakecloud.RouteDeleteBlockVolume && w.inUse(r.ID) {
-							return false // that refusal is not the matter here
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld(t)
+						c := w.connect(t)
+						op := operation("m-1")
+						op.Spec.Type = typ
+						must(t, op.Run(within(t), c.Create()))
+						w.address(t, zone, scaleway.Tags{Owner: owner, Machine: "m-1"}.List(), new(id(op.Ref)))
+						if state == "stopped" {
+							w.action(t, op.Ref, instance.ServerActionPoweroff)
+							w.await(t, op.Ref, fakecloud.StateStopped)
 						}
-						return r.Route == fakecloud.RouteServerAction || strings.HasPrefix(r.Route, http.MethodDelete)
-					}})
-					must(t, (&cloudtest.Operation{Spec: op.Spec, Ref: op.Ref}).Run(within(t), c.Delete()))
-					if left := w.remains(); len(left) > 0 {
-						t.Errorf("left behind: %q", left)
-					}
+						w.Inject(fakecloud.Fault{Commit: true, Times: -1, Reply: &reply, Match: func(r fakecloud.Request) bool {
+							if r.Route == fakecloud.RouteDeleteBlockVolume && w.inUse(r.ID) {
+								return false // that refusal is not the matter here
+							}
+							return r.Route == fakecloud.RouteServerAction || strings.HasPrefix(r.Route, http.MethodDelete)
+						}})
+						must(t, (&cloudtest.Operation{Spec: op.Spec, Ref: op.Ref}).Run(within(t), c.Delete()))
+						if left := w.remains(); len(left) > 0 {
+							t.Errorf("left behind: %q", left)
+						}
+					})
 				})
 			}
 		}
@@ -106,20 +111,22 @@ func (w *world) inUse(volume string) bool {
 // The task of a termination may say "pending" for ever. The server tells the
 // truth.
 func TestPendingTaskIsNotWaitedFor(t *testing.T) {
-	w := newWorld(t)
-	c := w.connect(t)
-	op := made(t, c, "m-1")
-	w.Inject(fakecloud.Fault{Route: fakecloud.RouteServerAction, Action: "terminate", Commit: true, Reply: &fakecloud.Reply{
-		Status: http.StatusAccepted, ContentType: "application/json",
-		Body: `{"task":{"id":"33333333-3333-4333-8333-333333333333","description":"server_terminate","status":"pending","progress":0,"href_from":"/servers/x/action"}}`,
-	}})
-	must(t, op.Run(within(t), c.Delete()))
-	if left := w.remains(); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
-	for _, call := range w.Calls() {
-		if strings.Contains(call.Path, "/tasks") {
-			t.Errorf("a task was read: %s", call.Path)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.connect(t)
+		op := made(t, c, "m-1")
+		w.Inject(fakecloud.Fault{Route: fakecloud.RouteServerAction, Action: "terminate", Commit: true, Reply: &fakecloud.Reply{
+			Status: http.StatusAccepted, ContentType: "application/json",
+			Body: `{"task":{"id":"33333333-3333-4333-8333-333333333333","description":"server_terminate","status":"pending","progress":0,"href_from":"/servers/x/action"}}`,
+		}})
+		must(t, op.Run(within(t), c.Delete()))
+		if left := w.remains(); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
 		}
-	}
+		for _, call := range w.Calls() {
+			if strings.Contains(call.Path, "/tasks") {
+				t.Errorf("a task was read: %s", call.Path)
+			}
+		}
+	})
 }
