@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"bigfleet-providers/provider/internal/certificates"
 	"bigfleet-providers/provider/internal/store"
 )
 
@@ -20,12 +22,21 @@ const checkCommand = "check-config"
 // checkConfig says what a valid configuration comes to, and with --live what the
 // cloud says to it. inUse is of checkPlaces.
 func checkConfig(ctx context.Context, cfg *Config, inUse bool, version string, stdout, stderr io.Writer) int {
-	_, security, err := cfg.TLS.open()
+	all, security, err := openAll(cfg)
 	if err != nil {
 		fmt.Fprintf(stderr, "the configuration cannot be used:\n%s\n", indent(err))
 		return exitUsage
 	}
 	fmt.Fprintf(stdout, "the configuration is usable: provider %s, %s, gRPC on %s (%s)\n", cfg.Provider, cfg.settings.Scope(cfg), cfg.Addr, security)
+	for _, live := range all {
+		for _, end := range live.Ends() {
+			verb := "ends"
+			if !end.At.After(time.Now()) {
+				verb = "has ended"
+			}
+			fmt.Fprintf(stdout, "certificate %s %s on %s (%s)\n", end.Name, verb, end.At.UTC().Format(time.RFC3339), end.Subject)
+		}
+	}
 	if inUse {
 		fmt.Fprintf(stdout, "the state file %s was not looked into, since a provider runs on it: make a copy with capacityctl state backup --socket, and check-config with that as --state\n", cfg.State)
 	}
@@ -41,6 +52,20 @@ func checkConfig(ctx context.Context, cfg *Config, inUse bool, version string, s
 		return exitFailed
 	}
 	return exitOK
+}
+
+// openAll reads the certificates of both listeners.
+func openAll(cfg *Config) (all []*certificates.Live, security string, err error) {
+	grpc, security, err := cfg.TLS.open()
+	if grpc != nil {
+		all = append(all, grpc)
+	}
+	if err == nil && !cfg.vendor.Delivers && cfg.Bootstrap.TLSCert != "" {
+		var channel *certificates.Live
+		channel, err = certificates.Open(cfg.Bootstrap.source())
+		all = append(all, channel)
+	}
+	return all, security, err
 }
 
 // checkPlaces judges what a start finds out by opening it: the state file, and

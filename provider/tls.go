@@ -74,10 +74,11 @@ func grpcTLS(live *certificates.Live) *tls.Config {
 // source is where the channel's certificate and what agents pin come from.
 func (b BootstrapConfig) source() certificates.Source {
 	src := certificates.Source{
-		Name: channelCertificate,
-		Cert: certificates.File{Flag: "bootstrap-tls-cert", Path: b.TLSCert},
-		Key:  certificates.File{Flag: "bootstrap-tls-key", Path: b.TLSKey},
-		CA:   certificates.File{Flag: "bootstrap-ca", Path: b.CA},
+		Name:   channelCertificate,
+		Cert:   certificates.File{Flag: "bootstrap-tls-cert", Path: b.TLSCert},
+		Key:    certificates.File{Flag: "bootstrap-tls-key", Path: b.TLSKey},
+		CA:     certificates.File{Flag: "bootstrap-ca", Path: b.CA},
+		Pinned: true,
 	}
 	if b.CA == "" || b.CAOptional && isNothing(b.CA) {
 		src.CA = src.Cert

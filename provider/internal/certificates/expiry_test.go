@@ -1,6 +1,7 @@
 package certificates
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,8 +20,8 @@ func TestEndsAreAnnounced(t *testing.T) {
 		w := &world{folder: folder{t, dir}, reg: prometheus.NewRegistry()}
 		begun := time.Now().Add(-time.Hour)
 		end := time.Now().Add(16*day + time.Hour)
-		// Of a bundle, the first to end counts; the certificate itself ends late.
-		w.set(good(t, "pair"), issue(t, "CA", begun, time.Now().Add(year)), issue(t, "CA", begun, end))
+		// Of a bundle, the last to end counts; the certificate itself ends late.
+		w.set(good(t, "pair"), issue(t, "CA", begun, end), issue(t, "CA", begun.Add(-year), begun))
 		w.keep(false, func(w *world) {
 			if got := w.value(telemetry.MetricCertificateExpiry.Name, "grpc-ca"); got != float64(end.Unix()) {
 				t.Errorf("the bundle's end is %v, want %v", got, end.Unix())
@@ -49,6 +50,66 @@ func TestEndsAreAnnounced(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestEndOfABundle: a CA that has ended beside one that has not ends nothing, and
+// clients of one that ends soon are not forgotten.
+func TestEndOfABundle(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for name, c := range map[string]struct {
+			cas  []time.Duration // their ends
+			end  time.Duration
+			says string
+		}{
+			"one ended":     {[]time.Duration{-day, year}, year, ""},
+			"ended, second": {[]time.Duration{year, -day}, year, ""},
+			"one ends soon": {[]time.Duration{3*day + time.Hour, year}, year, "level=WARN msg=\"one CA of the bundle ends soon"},
+			"both soon":     {[]time.Duration{day, 3*day + time.Hour}, 3*day + time.Hour, "level=WARN msg=\"a certificate ends soon; replace it\" certificate=grpc-ca subject=\"CN=CA 1\""},
+			"all ended":     {[]time.Duration{-day, -time.Hour}, -time.Hour, "level=ERROR msg=\"a certificate has ended"},
+		} {
+			w := &world{folder: folder{t, dir}, reg: prometheus.NewRegistry()}
+			var cas []issued
+			for i, end := range c.cas {
+				cas = append(cas, issue(t, fmt.Sprintf("CA %d", i), now.Add(-2*year), now.Add(end)))
+			}
+			w.set(good(t, "pair"), cas...)
+			w.keep(false, func(w *world) {
+				if got, want := w.value(telemetry.MetricCertificateExpiry.Name, "grpc-ca"), float64(now.Add(c.end).Unix()); got != want {
+					t.Errorf("%s: the bundle ends at %v, want %v", name, got, want)
+				}
+				if c.says == "" && w.log.String() != "" || w.said(c.says) == 0 {
+					t.Errorf("%s: %s", name, w.log.String())
+				}
+			})
+		}
+	})
+}
+
+// TestEndOfWhatIsPinned: of what agents pin, the CAs count that verify the
+// listener's certificate.
+func TestEndOfWhatIsPinned(t *testing.T) {
+	f := folder{t, t.TempDir()}
+	pair := good(t, "channel") // signed by itself, so it is its own CA
+	other := issue(t, "other", time.Now().Add(-time.Hour), time.Now().Add(10*year))
+	f.set(pair, other, pair)
+	src := f.source()
+	src.Pinned = true
+	live, err := Open(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ends := live.Ends(); len(ends) != 2 || ends[1].Subject != "CN=channel" || !ends[1].At.Equal(ends[0].At) {
+		t.Errorf("%+v", ends)
+	}
+	f.set(pair, other)
+	if live, err = Open(src); err != nil {
+		t.Fatal(err)
+	}
+	if ends := live.Ends(); len(ends) != 2 || ends[1].Subject != "CN=other" {
+		t.Errorf("none verifies: %+v", ends)
+	}
 }
 
 // TestEndIsAnnouncedAtStart for whoever starts daily.

@@ -50,31 +50,25 @@ func NewKeeper(reg prometheus.Registerer, log *slog.Logger, reload bool, all ...
 
 func (k *Keeper) follows(l *Live) bool { return k.reload && l.src.Cert.Path != "" }
 
-// ends are the ends of a listener's certificates, by the metric's label.
-func ends(l *Live) map[string]time.Time {
-	m := l.Current()
-	out := map[string]time.Time{l.src.Name: soonest(m.Chain)}
-	if m.Bundle != nil {
-		out[l.src.Name+"-ca"] = soonest(m.Bundle.Certs)
-	}
-	return out
-}
-
 func (k *Keeper) show(l *Live) {
-	for name, end := range ends(l) {
-		k.expiry.WithLabelValues(name).Set(float64(end.Unix()))
+	for _, end := range l.Ends() {
+		k.expiry.WithLabelValues(end.Name).Set(float64(end.At.Unix()))
 	}
 }
 
 // warn says which certificates end soon, and which have.
 func (k *Keeper) warn(now time.Time, l *Live) {
-	for name, end := range ends(l) {
-		switch left := end.Sub(now); {
+	for _, end := range l.Ends() {
+		switch left := end.At.Sub(now); {
 		case left <= 0:
-			k.log.Error("a certificate has ended: whoever verifies it refuses it; replace it", telemetry.KeyCert, name, "ended", end.UTC())
+			k.log.Error("a certificate has ended: whoever verifies it refuses it; replace it", telemetry.KeyCert, end.Name, "subject", end.Subject, "ended", end.At.UTC())
 		case left < Ahead:
-			k.log.Warn("a certificate ends soon; replace it", telemetry.KeyCert, name, "ends", end.UTC(), "days", int(left/day))
+			k.log.Warn("a certificate ends soon; replace it", telemetry.KeyCert, end.Name, "subject", end.Subject, "ends", end.At.UTC(), "days", int(left/day))
 		}
+	}
+	for _, end := range l.ending(now) {
+		k.log.Warn("one CA of the bundle ends soon: clients whose certificates are of it are refused then, those of the other CAs are not",
+			telemetry.KeyCert, end.Name, "subject", end.Subject, "ends", end.At.UTC(), "days", int(end.At.Sub(now)/day))
 	}
 }
 

@@ -45,6 +45,9 @@ type Source struct {
 	// file as Cert; then only the certificates in it are taken. Without a path
 	// there is none.
 	CA File
+	// Pinned says that clients verify Cert with CA. Otherwise CA is for clients'
+	// certificates, which are not known here.
+	Pinned bool
 	// Check judges a set beyond what the files say alone; nil for nothing more.
 	Check func(*Material) error
 	// Swapped is told after one set took the place of another; nil for nobody.
@@ -190,15 +193,4 @@ func (m *Material) usable(s Source, now time.Time) error {
 		}
 	}
 	return fmt.Errorf("%s: every certificate in it has ended", s.CA)
-}
-
-// soonest is the first end among certificates.
-func soonest(certs []*x509.Certificate) time.Time {
-	end := certs[0].NotAfter
-	for _, c := range certs[1:] {
-		if c.NotAfter.Before(end) {
-			end = c.NotAfter
-		}
-	}
-	return end
 }

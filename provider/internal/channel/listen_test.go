@@ -206,7 +206,9 @@ func TestProbesAreNoWarnings(t *testing.T) {
 		if err := hangUp(c); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, how+" is seen", func() bool { return strings.Count(l.log.String(), closed) > before || strings.Contains(l.log.String(), warned) })
+		eventually(t, how+" is seen", func() bool {
+			return strings.Count(l.log.String(), closed) > before || strings.Contains(l.log.String(), warned)
+		})
 		_ = c.Close() // closed already, perhaps
 	}
 	if text := l.log.String(); strings.Contains(text, warned) {

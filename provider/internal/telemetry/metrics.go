@@ -29,7 +29,7 @@ var (
 	MetricRPCDenied = counter("rpc_denied_total", "Calls that a client certificate does not allow.")
 
 	// Certificates of the listeners.
-	MetricCertificateExpiry  = gauge("certificate_expiry_timestamp_seconds", "When a certificate ends: `grpc`, `channel`, and the CA bundles `grpc-ca`, `channel-ca`, of which the first to end counts.", LabelCertificate)
+	MetricCertificateExpiry  = gauge("certificate_expiry_timestamp_seconds", "When a certificate ends: `grpc`, `channel`, and the CA bundles `grpc-ca`, `channel-ca`, of which the last CA that is still needed counts.", LabelCertificate)
 	MetricCertificateReloads = counter("certificate_reloads_total", "Replaced files with `--tls-reload`: taken over (`ok`) or not (`failed`; the ones before them are served on).", LabelCertificate, LabelResult)
 
 	// Machines.
