@@ -43,6 +43,9 @@ type Backend struct {
 	Prober  cloud.Prober
 	Keeper  cloud.Keeper  // nil where what a failure leaves is removed
 	Adopter cloud.Adopter // nil where no server can be given by hand
+	// Poll is how often the cloud may be asked about a host that is waited for; 0 is
+	// 5 s.
+	Poll time.Duration
 	// Delivery reaches hosts; required where Vendor.Delivers.
 	Delivery delivery.Delivery
 	// HoldOrders is told of a state that does not know what was ordered since then;

@@ -49,6 +49,7 @@ type Config struct {
 	ConfigureTimeout time.Duration
 	DrainTimeout     time.Duration
 	DeleteTimeout    time.Duration
+	ReconnectWindow  time.Duration
 	FailedRetention  time.Duration
 	ShutdownTimeout  time.Duration
 

@@ -73,7 +73,7 @@ func newEngine(cfg *Config, st *store.Store, back *Backend, boot *bootstrap, m *
 			Drain: cfg.DrainTimeout, Delete: cfg.DeleteTimeout,
 		},
 		Pace: lifecycle.Pace{
-			RetryMin: retryMin, RetryMax: retryMax, TagBudget: tagBudget,
+			RetryMin: retryMin, RetryMax: retryMax, TagBudget: tagBudget, Poll: back.Poll, Reconnect: cfg.ReconnectWindow,
 			TypePauseMin: cfg.TypePause, TypePauseMax: cfg.TypePauseMax,
 		},
 		Log:             log,

@@ -46,7 +46,8 @@ func (c *Config) flagGroups() []FlagGroup {
 		FlagGroup{Title: "gRPC port, metrics, log", Flags: c.portFlags()},
 		FlagGroup{
 			Title: "Times",
-			Note: "A deadline is stored as an absolute time when the call is accepted, and holds over restarts.\n" +
+			Note: "A deadline is stored as an absolute time when the call is accepted, and holds over restarts,\n" +
+				"but for --reconnect-window.\n" +
 				"Past it the machine is FAILED. Each is 1 second or more, unless said otherwise.",
 			Flags: c.timeFlags(),
 		},
@@ -164,6 +165,7 @@ func (c *Config) timeFlags() *pflag.FlagSet {
 	f.DurationVar(&c.ConfigureTimeout, "configure-timeout", 15*time.Minute, "deadline of a Configure")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 15*time.Minute, "deadline of a Drain, on top of its grace period")
 	f.DurationVar(&c.DeleteTimeout, "delete-timeout", 20*time.Minute, "deadline of a Delete")
+	f.DurationVar(&c.ReconnectWindow, "reconnect-window", 2*time.Minute, "how long after a start a host may still report on what it did while no provider was there, although the deadline has passed; may be 0")
 	f.DurationVar(&c.FailedRetention, "failed-retention", 24*time.Hour, "how long the host of a machine that failed while bound is kept, since workloads may run there; may be 0")
 	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 10*time.Second, "how long gRPC calls in flight may take at shutdown")
 	return f

@@ -168,6 +168,8 @@ func (y *toy) Contact(context.Context, string, time.Time) error { return nil }
 
 func (y *toy) HeardWithin(string, time.Duration) bool { return true }
 
+func (y *toy) Knock(string) {}
+
 func (y *toy) Deliver(_ context.Context, cmd command.Command) (delivery.Report, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

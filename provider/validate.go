@@ -82,7 +82,7 @@ func (c *Config) Validate() error {
 		{"price-refresh", c.PriceRefresh, time.Minute}, {"reconcile-interval", c.ReconcileInterval, time.Second},
 		{"create-timeout", c.CreateTimeout, time.Second}, {"configure-timeout", c.ConfigureTimeout, time.Second},
 		{"drain-timeout", c.DrainTimeout, time.Second}, {"delete-timeout", c.DeleteTimeout, time.Second},
-		{"failed-retention", c.FailedRetention, 0}, {"type-pause", c.TypePause, 0}, {"shutdown-timeout", c.ShutdownTimeout, time.Second},
+		{"reconnect-window", c.ReconnectWindow, 0}, {"failed-retention", c.FailedRetention, 0}, {"type-pause", c.TypePause, 0}, {"shutdown-timeout", c.ShutdownTimeout, time.Second},
 	} {
 		if d.value < d.least {
 			fault("--%s: %s, want %s or more", d.flag, d.value, d.least)

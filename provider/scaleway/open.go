@@ -95,7 +95,7 @@ func (s *settings) openInstances(c *provider.Config, o provider.Opening, client 
 		return nil, fmt.Errorf("scaleway instances: %w", err)
 	}
 	return &provider.Backend{
-		Cloud: adapter, Deleter: adapter, Sweeper: adapter, Catalog: adapter, Fitter: adapter, Prober: adapter,
+		Cloud: adapter, Deleter: adapter, Sweeper: adapter, Catalog: adapter, Fitter: adapter, Prober: adapter, Poll: a.timing.Poll,
 	}, nil
 }
 
@@ -121,7 +121,7 @@ func (s *settings) openMetal(c *provider.Config, o provider.Opening, client *scw
 	}
 	return &provider.Backend{
 		Cloud: adapter, Catalog: adapter, Fitter: adapter, Prober: adapter, Keeper: adapter, Adopter: adapter,
-		HoldOrders: adapter.HoldOrders, Startable: startable,
+		Poll: a.timing.Poll, HoldOrders: adapter.HoldOrders, Startable: startable,
 	}, nil
 }
 

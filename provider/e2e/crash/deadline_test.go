@@ -15,7 +15,7 @@ func TestDeadlineHoldsOverKills(t *testing.T) {
 		timeout = 6 * time.Second
 		killAt  = 4 * time.Second // a deadline that began anew would end timeout later
 	)
-	f := &fleet{world: newWorld(t, 2, "--create-timeout="+timeout.String())}
+	f := &fleet{world: newWorld(t, 2, "--create-timeout="+timeout.String(), "--reconnect-window=500ms")}
 	f.cut.Store(true) // so no agent is heard from
 	p := f.run()
 	id := f.ids()[0]

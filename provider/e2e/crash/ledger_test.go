@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"bigfleet-providers/agent"
@@ -16,6 +17,7 @@ type ledger struct {
 	mu     sync.Mutex
 	done   map[string]string // what a command did, by its id; only what succeeded
 	faults []error
+	hold   atomic.Bool // hooks that are under way do not end
 }
 
 func newLedger() *ledger { return &ledger{done: map[string]string{}} }
@@ -34,6 +36,13 @@ func (l *ledger) run(ctx context.Context, _ fakecloud.Guest, call agent.Call) er
 	case <-time.After(10*time.Millisecond + rand.N(40*time.Millisecond)):
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	for l.hold.Load() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	cmd := call.Command
 	l.mu.Lock()

@@ -113,7 +113,7 @@ func (s *Server) await(h *heldConn, p *parkedPoll, wait time.Duration) (keep boo
 		}
 	}
 	gone := err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-	handed, parked := s.unpark(h.machine, p)
+	handed, parked := s.unpark(h.machine, p, gone)
 	answer := &heldAnswer{h: h, header: http.Header{}}
 	if h.newToken != "" {
 		answer.header.Set(command.HeaderToken, h.newToken)

@@ -16,6 +16,7 @@ type mailbox struct {
 	boots    boots
 	stranger *stranger // nil until a second host uses the token
 	previous bool      // the host's token is of the secret before
+	hungUp   bool      // the host's connection ended since the sighting
 	// heard is closed at the next sighting; nil when nobody waits for one.
 	heard chan struct{}
 
@@ -115,12 +116,23 @@ func (s *Server) LastContact(machineID string) (Sighting, bool) {
 	return b.sighting, true
 }
 
-// HeardWithin implements delivery.Delivery. A parked poll counts as heard.
+// HeardWithin implements delivery.Delivery. A parked poll is no proof that the
+// host is still there: its connection may have died without our notice.
 func (s *Server) HeardWithin(machineID string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.mailboxes[machineID]
-	return b != nil && (b.parked != nil || !b.sighting.At.IsZero() && time.Since(b.sighting.At) < d)
+	return b != nil && !b.hungUp && !b.sighting.At.IsZero() && time.Since(b.sighting.At) < d
+}
+
+// Knock implements delivery.Delivery: the parked poll is answered without a
+// command, and an agent that is there polls again.
+func (s *Server) Knock(machineID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.mailboxes[machineID]; b != nil {
+		b.wakeParked(nil)
+	}
 }
 
 // news is what a sighting brought that is worth a line in the log.
@@ -134,7 +146,7 @@ func (s *Server) sight(b *mailbox, now Sighting, previous bool) news {
 	n := news{first: b.sighting.At.IsZero(), renewed: b.previous && !previous}
 	s.noteSecret(b, previous)
 	s.roster.saw(b, now)
-	b.sighting = now
+	b.sighting, b.hungUp = now, false
 	if b.heard != nil {
 		close(b.heard)
 		b.heard = nil

@@ -40,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 const (
 	resultCommand     = "command"     // a poll got its command
 	resultEmpty       = "empty"       // nothing was pending until the wait was over
-	resultTakenOver   = "taken_over"  // a newer poll of the machine came
+	resultTakenOver   = "taken_over"  // a newer poll of the machine came, or the host was to show itself
 	resultReleased    = "released"    // we are stopping
 	resultHangup      = "hangup"      // the host went away
 	resultInvalid     = "invalid"     // the request had a fault

@@ -67,16 +67,16 @@ func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
 		}
 		s.finishPoll(w, r, &h, "")
 	case <-timer.C:
-		h, _ := s.unpark(r.machine, parked)
+		h, _ := s.unpark(r.machine, parked, false)
 		s.finishPoll(w, r, h, resultEmpty)
 	case <-s.released:
-		if h, _ := s.unpark(r.machine, parked); h != nil {
+		if h, _ := s.unpark(r.machine, parked, false); h != nil {
 			s.finishPoll(w, r, h, "")
 			return
 		}
 		s.pollReleased(w)
 	case <-r.Context().Done():
-		s.unpark(r.machine, parked)
+		s.unpark(r.machine, parked, true)
 		s.metrics.polls.WithLabelValues(resultHangup).Inc()
 		s.retryLater(w, "the connection ended") // silence would be a 200
 	}
@@ -126,13 +126,13 @@ func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 	return h, p
 }
 
-// unpark ends the parking of a poll. It returns the command that reached it
-// meanwhile, if any, and whether it was still parked.
-func (s *Server) unpark(machineID string, p *parkedPoll) (h *handed, parked bool) {
+// unpark ends the parking of a poll, whose host may have hung up. It returns the
+// command that reached it meanwhile, if any, and whether it was still parked.
+func (s *Server) unpark(machineID string, p *parkedPoll, gone bool) (h *handed, parked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.mailboxes[machineID]; b != nil && b.parked == p {
-		b.parked = nil
+		b.parked, b.hungUp = nil, gone
 		return nil, true
 	}
 	if h, woken := <-p.wake; woken { // whoever took it out has sent or closed already

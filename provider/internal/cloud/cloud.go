@@ -114,7 +114,20 @@ func (t *Task) Note(key, value string) {
 type Step struct {
 	Name string // lower-case words joined by "-"; shown to operators
 	Run  func(ctx context.Context, t *Task) error
+	// Sign is what it means that the host is heard from while the step is waited for.
+	Sign Sign
 }
+
+// Sign is what a sign of life from a host says about a step that asked to be run
+// again, or that failed.
+type Sign int
+
+// The meanings of a sign of life.
+const (
+	SignNothing Sign = iota
+	SignLook         // the step may be done: it is run again at once
+	SignDone         // the step is done, whatever the cloud says
+)
 
 // Cloud is one substrate of one cloud in one zone. All methods may be called
 // from many goroutines at once.
@@ -123,7 +136,7 @@ type Cloud interface {
 	// in place before it first boots.
 	Create() []Step
 	// Start powers on an instance that was found stopped; on a running one it
-	// does nothing.
+	// does nothing. A sign of life from the host is SignDone to each of its steps.
 	Start() []Step
 	// Discard tears down whatever the task's operation made, from any point of
 	// Create and from any power state, side resources included. It succeeds
@@ -152,6 +165,14 @@ type Cloud interface {
 	// ProviderID is the node's spec.providerID for the instance, as the cloud's
 	// own cloud controller manager writes it.
 	ProviderID(ref string) string
+}
+
+// ManyReader is implemented by clouds that can read several instances with one
+// call.
+type ManyReader interface {
+	// GetMany reads the instances of refs, 50 at most. One that is missing in the
+	// answer may be there all the same: Get tells.
+	GetMany(ctx context.Context, refs []string) ([]Instance, error)
 }
 
 // Deleter is implemented by clouds whose instances can be given back. Its

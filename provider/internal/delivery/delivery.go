@@ -36,8 +36,11 @@ type Delivery interface {
 	// Contact blocks until the machine's host was heard from after the given
 	// time, or ctx ends.
 	Contact(ctx context.Context, machineID string, after time.Time) error
-	// HeardWithin says whether the machine's host was heard from within d.
+	// HeardWithin says whether the machine's host was heard from within d, and has
+	// not hung up since.
 	HeardWithin(machineID string, d time.Duration) bool
+	// Knock has a host that is there be heard from within some seconds.
+	Knock(machineID string)
 	// Deliver offers the command to the machine's host and blocks until the host
 	// reports on it, or ctx ends. A command under an id that the host finished
 	// before is reported again and not run again. A machine has one command at a

@@ -9,7 +9,6 @@ import (
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/delivery"
 	"bigfleet-providers/provider/internal/machine"
-	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/command"
 )
 
@@ -24,25 +23,13 @@ func (e *Engine) configureSteps() []step {
 	)
 }
 
-// heardWithin is how long after its last poll a host counts as there: agents
-// poll at least once a minute.
-const heardWithin = 75 * time.Second
-
-// powerOnSteps start a host that somebody stopped. While the cloud does not
-// answer, or does not let us, a host that was heard from a moment ago needs no
-// starting: what the agent can do must not depend on the cloud's API.
+// powerOnSteps start a host that somebody stopped. A host that is heard from
+// needs no starting: what the agent can do must not depend on the cloud's API, nor
+// on its word.
 func (e *Engine) powerOnSteps() []step {
 	plan := cloudSteps(e.o.Cloud.Start())
-	for i, s := range plan {
-		plan[i].run = func(ctx context.Context, t *task) error {
-			err := s.run(ctx, t)
-			_, again := errors.AsType[*cloud.AgainError](err)
-			if err == nil || again || errors.Is(err, cloud.ErrNotFound) || errors.Is(err, cloud.ErrInvalid) || !e.o.Delivery.HeardWithin(t.rec.ID, heardWithin) {
-				return err
-			}
-			e.o.Log.Warn("the cloud cannot be asked about a host, but its agent is there; going on", telemetry.KeyMachine, t.rec.ID, telemetry.KeyStep, s.name, telemetry.KeyError, err.Error())
-			return nil
-		}
+	for i := range plan {
+		plan[i].sign = cloud.SignDone
 	}
 	return plan
 }
@@ -57,7 +44,11 @@ func (e *Engine) deliver(ctx context.Context, t *task) error {
 	if err != nil {
 		return err
 	}
-	report, err := e.o.Delivery.Deliver(ctx, cmd)
+	var report delivery.Report
+	err = e.whileThere(ctx, t, func(ctx context.Context) (err error) {
+		report, err = e.o.Delivery.Deliver(ctx, cmd)
+		return err
+	})
 	switch {
 	case errors.Is(err, delivery.ErrSuperseded):
 		return errSuperseded

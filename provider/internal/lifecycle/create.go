@@ -18,7 +18,7 @@ const (
 func cloudSteps(steps []cloud.Step) []step {
 	plan := make([]step, 0, len(steps)+2)
 	for _, s := range steps {
-		plan = append(plan, step{name: s.Name, run: func(ctx context.Context, t *task) error { return s.Run(ctx, &t.Task) }})
+		plan = append(plan, step{name: s.Name, sign: s.Sign, run: func(ctx context.Context, t *task) error { return s.Run(ctx, &t.Task) }})
 	}
 	return plan
 }
@@ -29,7 +29,9 @@ func (e *Engine) createSteps() []step {
 	return append(cloudSteps(e.o.Cloud.Create()),
 		step{name: stepContact, slow: true, run: func(ctx context.Context, t *task) error {
 			e.noteSale(t) // it runs
-			return e.o.Delivery.Contact(ctx, t.rec.ID, t.op.Started)
+			return e.whileThere(ctx, t, func(ctx context.Context) error {
+				return e.o.Delivery.Contact(ctx, t.rec.ID, t.op.Started)
+			})
 		}},
 		step{name: stepScrub, budget: e.o.Pace.TagBudget, run: func(ctx context.Context, t *task) error {
 			return e.o.Cloud.Scrub(ctx, t.Ref)

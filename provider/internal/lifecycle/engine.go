@@ -7,6 +7,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -74,6 +75,12 @@ type Timeouts struct {
 type Pace struct {
 	RetryMin time.Duration // first pause after a failed step
 	RetryMax time.Duration // longest pause
+	// Poll is how often the cloud may be asked about a host that is waited for; 0 is
+	// 5 s.
+	Poll time.Duration
+	// Reconnect is how long after a start hosts may still report on what they did
+	// while no provider was there, although its deadline has passed.
+	Reconnect time.Duration
 	// CallsFirst makes cloud steps wait a little while calls come in: for clouds
 	// whose calls cost our own processors.
 	CallsFirst bool
@@ -154,6 +161,7 @@ type Engine struct {
 	mu       sync.Mutex
 	running  context.Context         // nil until Run, and again once it stops
 	stop     context.CancelCauseFunc // ends running; nil until Run
+	since    time.Time               // when Run began
 	resumed  bool                    // every operation of the store has its driver
 	work     sync.WaitGroup          // every driver and teardown
 	lanes    map[machine.Kind]*lane
@@ -173,6 +181,7 @@ type Engine struct {
 
 	stock      *stock
 	succession succession
+	lookout    *lookout
 }
 
 // New makes an engine that does nothing until Run.
@@ -183,6 +192,7 @@ func New(o Options) *Engine {
 	if o.Capacity == machine.CapacityUnspecified {
 		o.Capacity = machine.OnDemand
 	}
+	o.Pace.Poll = cmp.Or(o.Pace.Poll, 5*time.Second)
 	return &Engine{
 		o:          o,
 		rules:      machine.Rules{RequireFence: o.RequireFence, CanDelete: o.Deleter != nil},
@@ -196,6 +206,7 @@ func New(o Options) *Engine {
 		began:      make(chan struct{}),
 		stock:      newStock(o.Pace),
 		succession: succession{rows: map[string]failedCreates{}},
+		lookout:    newLookout(),
 	}
 }
 
@@ -315,7 +326,7 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	e.mu.Lock()
-	e.running, e.stop = running, stop
+	e.running, e.stop, e.since = running, stop, time.Now()
 	e.mu.Unlock()
 	if err := e.lostTo(); err != nil {
 		stop(err) // before there was anything to end
@@ -332,7 +343,7 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 	})
 	slices.SortFunc(resumed, func(a, b machine.Record) int { return a.Op.Started.Compare(b.Op.Started) })
 	for _, rec := range resumed {
-		e.launch(rec)
+		e.enqueue(rec, true)
 	}
 	if len(resumed) > 0 {
 		e.o.Log.Info("operations resumed", telemetry.KeyCount, len(resumed))
@@ -343,6 +354,7 @@ func (e *Engine) Run(ctx context.Context, interval time.Duration) error {
 	e.mu.Unlock()
 
 	e.work.Go(func() { e.endOverdue(running) })
+	e.work.Go(func() { e.lookOut(running) })
 	e.reconcileLoop(ctx, interval)
 
 	e.mu.Lock()

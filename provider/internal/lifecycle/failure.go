@@ -24,7 +24,7 @@ const (
 	classThrottled  = "throttled"
 	classTimeout    = "timeout"
 	classAgent      = "agent"   // the host's own report
-	classMissing    = "missing" // the host is gone
+	classMissing    = "missing" // the host is gone, off, or held by the cloud
 	classInternal   = "internal"
 	// classUncertain is of an order that may have been carried out.
 	classUncertain = "uncertain"
@@ -78,10 +78,13 @@ func classOf(err error) string {
 	var (
 		agent *agentError
 		step  *stepError
+		lost  *hostLostError
 	)
 	switch {
 	case errors.As(err, &step):
 		return step.class
+	case errors.As(err, &lost):
+		return classMissing
 	case errors.As(err, &agent):
 		return classAgent
 	case errors.Is(err, cloud.ErrNoCapacity):
@@ -103,6 +106,14 @@ func classOf(err error) string {
 	}
 }
 
+// hostGone says whether a failure is that nothing of the host is left.
+func hostGone(err error) bool {
+	if lost, ok := errors.AsType[*hostLostError](err); ok {
+		return lost.gone()
+	}
+	return classOf(err) == classMissing
+}
+
 // deniedTries is how often a refused permission is tried: fresh keys and
 // policies are refused now and then for up to two minutes on Scaleway.
 const deniedTries = 6
@@ -113,9 +124,10 @@ func hopeless(err error, failures int) bool {
 	var (
 		agent *agentError
 		bug   *panicError
+		lost  *hostLostError
 	)
 	switch {
-	case errors.As(err, &agent), errors.As(err, &bug):
+	case errors.As(err, &agent), errors.As(err, &bug), errors.As(err, &lost):
 		return true
 	case errors.Is(err, cloud.ErrNoCapacity), errors.Is(err, cloud.ErrQuota), errors.Is(err, cloud.ErrInvalid), errors.Is(err, cloud.ErrUncertain), errors.Is(err, delivery.ErrInvalid):
 		return true
@@ -152,7 +164,7 @@ func (h Hints) advice(k machine.Kind, step, class string) string {
 	case classAgent:
 		return cmp.Or(h.Agent, "see the log on the host")
 	case classMissing:
-		return "the host was removed by somebody else"
+		return "it was removed or stopped by somebody else, or by its own shutdown"
 	case classUncertain:
 		return "look for the server in the cloud's console"
 	case classThrottled:
@@ -209,9 +221,9 @@ func (e *Engine) explain(t *task, cause error) (reason, class string) {
 	case t.Ref == "" && t.op.Kind == machine.Create:
 		b.WriteString("; no host is known to be left, its traces are looked for and removed")
 	case t.Ref == "":
-	case class == classMissing && e.o.Keeper != nil:
+	case hostGone(cause) && e.o.Keeper != nil:
 		fmt.Fprintf(&b, "; host %s is gone at the cloud, nothing is left of it", t.Ref)
-	case class == classMissing:
+	case hostGone(cause):
 		fmt.Fprintf(&b, "; host %s is gone, what it left is being removed", t.Ref)
 	case t.rec.Cluster != "" && e.o.FailedRetention > 0:
 		fmt.Fprintf(&b, "; host %s is kept for %s, since workloads may run there", t.Ref, e.o.FailedRetention)

@@ -23,7 +23,7 @@ type lane struct {
 type flight struct {
 	machine, operation string
 	started, deadline  time.Time
-	driven             bool
+	driven, resumed    bool
 	older, younger     *flight
 }
 
@@ -130,13 +130,17 @@ func (l *lane) olderOf(f *flight) **flight {
 
 // launch drives the record's operation, now or when its lane has room. It does
 // nothing when the engine does not run: the next one resumes the operation.
-func (e *Engine) launch(rec machine.Record) {
+func (e *Engine) launch(rec machine.Record) { e.enqueue(rec, false) }
+
+// enqueue is launch; resumed says that a process before this one began the
+// operation.
+func (e *Engine) enqueue(rec machine.Record, resumed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running == nil || e.running.Err() != nil || e.flights[rec.Op.ID] != nil {
 		return
 	}
-	l, f := e.lanes[rec.Op.Kind], &flight{machine: rec.ID, operation: rec.Op.ID, started: rec.Op.Started, deadline: rec.Op.Deadline}
+	l, f := e.lanes[rec.Op.Kind], &flight{machine: rec.ID, operation: rec.Op.ID, started: rec.Op.Started, deadline: rec.Op.Deadline, resumed: resumed}
 	e.flights[f.operation] = f
 	l.enter(f)
 	if f := l.next(); f != nil {
@@ -153,7 +157,7 @@ func (e *Engine) spawn(ctx context.Context, l *lane, f *flight) {
 			// was settled before this process had it to drive.
 			rec, ok := e.o.Store.Record(f.machine)
 			if ok && rec.Op != nil && rec.Op.ID == f.operation && ctx.Err() == nil {
-				e.drive(ctx, rec)
+				e.drive(ctx, rec, f.resumed)
 			}
 			e.mu.Lock()
 			delete(e.flights, f.operation)

@@ -100,6 +100,7 @@ func TestOwnerOverRestarts(t *testing.T) {
 			r.cloud = r.cloud.another()
 			r.opts.Cloud, r.opts.Deleter, r.opts.Sweeper = r.cloud, r.cloud, r.cloud
 			r.start()
+			synctest.Wait()
 			if err := r.engine.Establish(t.Context()); err != nil {
 				t.Fatal(err)
 			}

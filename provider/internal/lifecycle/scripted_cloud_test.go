@@ -145,6 +145,15 @@ func (c *scriptedCloud) power(ref string, p cloud.Power) {
 	c.instances[ref] = in
 }
 
+// powered has the cloud say so of an instance.
+func (c *scriptedCloud) powered(ref string, p cloud.Power, word string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := c.instances[ref]
+	in.Power, in.PowerWord = p, word
+	c.instances[ref] = in
+}
+
 func (c *scriptedCloud) Start() []cloud.Step {
 	return []cloud.Step{{Name: "start", Run: func(_ context.Context, t *cloud.Task) error {
 		if err := c.did("start", t); err != nil {

@@ -18,6 +18,7 @@ type scriptedHosts struct {
 	report    func(command.Command) (bool, string)
 	commands  []command.Command
 	confirmed []error
+	knocks    int
 	forgotten func(machineID string) // nil for nobody
 }
 
@@ -73,6 +74,12 @@ func (h *scriptedHosts) HeardWithin(string, time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.silent
+}
+
+func (h *scriptedHosts) Knock(string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.knocks++
 }
 
 func (h *scriptedHosts) edit(f func()) {

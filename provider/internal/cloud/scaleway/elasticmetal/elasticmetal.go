@@ -306,8 +306,8 @@ func power(status baremetal.ServerStatus) cloud.Power {
 	case baremetal.ServerStatusOrdered, baremetal.ServerStatusDelivering, baremetal.ServerStatusStarting, baremetal.ServerStatusStopping,
 		baremetal.ServerStatusResetting, baremetal.ServerStatusMigrating, baremetal.ServerStatusDeleting:
 		return cloud.PowerChanging
-	case baremetal.ServerStatusLocked:
-		return cloud.PowerLocked
+	case baremetal.ServerStatusLocked, baremetal.ServerStatusError:
+		return cloud.PowerLocked // only Scaleway's support can help either
 	default:
 		return cloud.PowerUnknown
 	}

@@ -26,6 +26,9 @@ func TestServerThatNeedsPeople(t *testing.T) {
 				if err := w.ForceState(id(op.Ref), status, ""); err != nil {
 					t.Fatal(err)
 				}
+				if in, err := c.Get(deadline(t), op.Ref); err != nil || in.Power != cloud.PowerLocked || in.PowerWord != status {
+					t.Errorf("Get = %s (%q), %v; want one with which nothing can be done", in.Power, in.PowerWord, err)
+				}
 				err := op.Run(deadline(t), c.Create())
 				if !errors.Is(err, cloud.ErrInvalid) || !strings.Contains(err.Error(), status) || !strings.Contains(cloud.Advice(err), "support") {
 					t.Errorf("Create = %v (advice %q), want ErrInvalid that names the status and who can help", err, cloud.Advice(err))

@@ -26,9 +26,10 @@ func (c *Cloud) Create() []cloud.Step {
 		{Name: "order", Run: c.order},
 		{Name: "delivery", Run: c.delivery},
 		{Name: "user-data", Run: c.setUserData},
-		{Name: "install", Run: c.install},
-		{Name: "power-on", Run: c.powerOn},
-		{Name: "boot", Run: c.boot},
+		// Not done by it: it may come from what was on the server before.
+		{Name: "install", Run: c.install, Sign: cloud.SignLook},
+		{Name: "power-on", Run: c.powerOn, Sign: cloud.SignDone},
+		{Name: "boot", Run: c.boot, Sign: cloud.SignDone},
 	}
 }
 
@@ -58,10 +59,10 @@ func (c *Cloud) delivery(ctx context.Context, t *cloud.Task) error {
 // will not get any further, and one that carries another operation's tags by now:
 // two that install one server in turn would never end.
 func (c *Cloud) working(ctx context.Context, t *cloud.Task) (*baremetal.Server, error) {
-	settling, young := c.settling(t), c.young(t)
-	server, err := c.owned(ctx, t.Ref)
+	settling := c.settling(t)
+	server, err := c.mine(ctx, t)
 	if err != nil {
-		return nil, young(err)
+		return nil, err
 	}
 	if !c.belongs(server, t.Spec) {
 		if settling {
@@ -215,10 +216,9 @@ func (c *Cloud) unknown(t *cloud.Task, system string, err error) error {
 
 // powerOn starts a server that is off.
 func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
-	young := c.young(t)
-	server, err := c.owned(ctx, t.Ref)
+	server, err := c.mine(ctx, t)
 	if err != nil {
-		return young(err)
+		return err
 	}
 	if err := c.hopeless(server); err != nil {
 		return err
@@ -237,10 +237,9 @@ func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
 
 // boot waits until the server runs, by the API's word; the guest takes longer.
 func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
-	young := c.young(t)
-	server, err := c.owned(ctx, t.Ref)
+	server, err := c.mine(ctx, t)
 	if err != nil {
-		return young(err)
+		return err
 	}
 	if err := c.hopeless(server); err != nil {
 		return err

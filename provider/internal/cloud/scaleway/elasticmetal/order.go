@@ -215,6 +215,17 @@ func (c *Cloud) remember(t *cloud.Task, server *baremetal.Server) {
 	scaleway.NoteTime(t, noteTaken, time.Now())
 }
 
+// mine reads the task's server.
+func (c *Cloud) mine(ctx context.Context, t *cloud.Task) (*baremetal.Server, error) {
+	young := c.young(t)
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return nil, young(err)
+	}
+	t.Note(noteSeen, "1")
+	return server, nil
+}
+
 // settling says whether what is asked from now on may lag behind the task's taking
 // of its server. It must be called before what it judges: an answer tells how
 // things were when it was asked for.
@@ -224,9 +235,9 @@ func (c *Cloud) settling(t *cloud.Task) bool {
 }
 
 // young returns what turns "not found" of calls that are begun from now on into
-// "not yet", while the task's server was only just ordered.
+// "not yet", while the task's server was only just ordered and was not read yet.
 func (c *Cloud) young(t *cloud.Task) func(error) error {
-	settling := c.settling(t)
+	settling := c.settling(t) && t.Notes[noteSeen] == ""
 	return func(err error) error {
 		if settling && errors.Is(err, cloud.ErrNotFound) {
 			return c.again("the server was ordered but cannot be read yet")

@@ -29,7 +29,7 @@ func (c *Cloud) Create() []cloud.Step {
 			}
 			return c.powerOn(ctx, t)
 		}},
-		{Name: "boot", Run: c.boot},
+		{Name: "boot", Run: c.boot, Sign: cloud.SignDone},
 	}
 }
 
@@ -68,8 +68,8 @@ func (c *Cloud) labelVolumes(ctx context.Context, t *cloud.Task) error {
 	there, young := map[string]bool{}, c.young(t)
 	if t.Rerun {
 		// Whatever is noted, what the server has by now is what must be tagged.
-		server, err := c.owned(ctx, t.Ref)
-		if err = young(err); err != nil {
+		server, err := c.mine(ctx, t)
+		if err != nil {
 			return err
 		}
 		noteVolumes(t, server)
@@ -135,10 +135,9 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 
 // powerOn switches on a server in whatever state it finds it.
 func (c *Cloud) powerOn(ctx context.Context, t *cloud.Task) error {
-	young := c.young(t)
-	server, err := c.owned(ctx, t.Ref)
+	server, err := c.mine(ctx, t)
 	if err != nil {
-		return young(err)
+		return err
 	}
 	switch server.State {
 	case instance.ServerStateRunning, instance.ServerStateStarting:
@@ -177,10 +176,16 @@ func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
 	if at, ok := scaleway.NotedTime(t, noteSwitched); ok && time.Since(at) < c.timing.Poll/2 {
 		return c.again("the server was switched on a moment ago") // a look now would be a call for nothing
 	}
-	young := c.young(t)
-	server, err := c.owned(ctx, t.Ref)
+	server, err := c.mine(ctx, t)
 	if err != nil {
-		return young(err)
+		return err
+	}
+	if off(server) && t.Notes[noteSwitched] == "" {
+		// It was on a moment ago, or nobody saw the answer to the power-on.
+		if err := c.switchOn(ctx, t); err != nil {
+			return err
+		}
+		return c.again("the server was switched on")
 	}
 	switch server.State {
 	case instance.ServerStateRunning:
@@ -201,6 +206,11 @@ func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
 	}
 }
 
+// off says that a power-on would start the server.
+func off(server *instance.Server) bool {
+	return server.State == instance.ServerStateStopped || server.State == instance.ServerStateStoppedInPlace
+}
+
 func (c *Cloud) act(ctx context.Context, id string, action instance.ServerAction) error {
 	// The answer's task is a dummy; the server itself tells the truth.
 	_, err := c.api.ServerAction(&instance.ServerActionRequest{
@@ -210,7 +220,7 @@ func (c *Cloud) act(ctx context.Context, id string, action instance.ServerAction
 }
 
 func errLocked(server *instance.Server) error {
-	return fmt.Errorf("%w: Scaleway holds server %s locked; only its support can lift that", cloud.ErrDenied, server.ID)
+	return cloud.Advise(fmt.Errorf("%w: Scaleway holds server %s locked", cloud.ErrDenied, server.ID), "only Scaleway's support can lift that")
 }
 
 // describe is the server's state with the vendor's detail, for operators.

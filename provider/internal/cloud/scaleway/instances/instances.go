@@ -119,6 +119,8 @@ var (
 	_ cloud.Cloud   = (*Cloud)(nil)
 	_ cloud.Deleter = (*Cloud)(nil)
 	_ cloud.Catalog = (*Cloud)(nil)
+
+	_ cloud.ManyReader = (*Cloud)(nil)
 )
 
 // New checks the configuration and reports all its faults at once. It makes no
@@ -176,6 +178,31 @@ func (c *Cloud) Get(ctx context.Context, ref string) (cloud.Instance, error) {
 		return cloud.Instance{}, err
 	}
 	return c.instance(server), nil
+}
+
+// GetMany implements cloud.ManyReader.
+func (c *Cloud) GetMany(ctx context.Context, refs []string) ([]cloud.Instance, error) {
+	ids := make([]string, len(refs))
+	for i, ref := range refs {
+		id, err := c.scope.ID(ref, "server")
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = id
+	}
+	resp, err := c.api.ListServers(&instance.ListServersRequest{
+		Zone: c.scope.Zone, Project: &c.scope.Project, Servers: ids, PerPage: new(uint32(maxPageSize)),
+	}, scw.WithContext(ctx))
+	if err != nil {
+		return nil, scaleway.Explain(err)
+	}
+	var found []cloud.Instance
+	for _, s := range resp.Servers {
+		if s != nil && c.owns(s) {
+			found = append(found, c.instance(s))
+		}
+	}
+	return found, nil
 }
 
 // SetCluster implements cloud.Cloud. The API can only replace the whole list of

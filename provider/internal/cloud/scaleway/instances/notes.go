@@ -14,6 +14,7 @@ import (
 const (
 	noteOrder     = "order"   // see window
 	noteOrdered   = "ordered" // when the server was ordered
+	noteSeen      = "seen"    // it was read since
 	noteRoot      = "root"    // ids of block volumes that came with the ordered server
 	noteRootLocal = "root-local"
 	noteServers   = "servers"   // ids to tear down, and with them:

@@ -180,12 +180,23 @@ func noteVolumes(t *cloud.Task, server *instance.Server) {
 	}
 }
 
+// mine reads the task's server.
+func (c *Cloud) mine(ctx context.Context, t *cloud.Task) (*instance.Server, error) {
+	young := c.young(t)
+	server, err := c.owned(ctx, t.Ref)
+	if err != nil {
+		return nil, young(err)
+	}
+	t.Note(noteSeen, "1")
+	return server, nil
+}
+
 // young returns what turns "not found" of calls that are begun from now on into
-// "not yet", while the server was only just ordered: reads can lag behind the
+// "not yet", while the server was only just ordered and was not read yet: reads can lag behind the
 // order, and an answer tells how things were when it was asked for.
 func (c *Cloud) young(t *cloud.Task) func(error) error {
 	at, ok := scaleway.NotedTime(t, noteOrdered)
-	settling := ok && time.Since(at) < c.timing.Settle
+	settling := ok && t.Notes[noteSeen] == "" && time.Since(at) < c.timing.Settle
 	return func(err error) error {
 		if settling && errors.Is(err, cloud.ErrNotFound) {
 			return c.again("the server was ordered but cannot be read yet")

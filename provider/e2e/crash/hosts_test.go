@@ -1,0 +1,130 @@
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"bigfleet-providers/provider/internal/fakecloud"
+)
+
+// lose has the cloud stop, remove or lock a server, as somebody else would.
+func (f *fleet) lose(how string) {
+	f.t.Helper()
+	metal := len(f.cloud.Metal()) > 0
+	var id string
+	if metal {
+		id = f.cloud.Metal()[0].ID
+	} else {
+		id = f.cloud.Servers()[0].ID
+	}
+	const zone = "/zones/fr-par-1/servers/"
+	switch {
+	case how == "locked":
+		if err := f.cloud.ForceState(id, "locked", ""); err != nil {
+			f.t.Fatal(err)
+		}
+	case metal && how == "gone":
+		f.api(http.MethodDelete, "/baremetal/v1"+zone+id, "")
+	case metal:
+		f.api(http.MethodPost, "/baremetal/v1"+zone+id+"/stop", "{}")
+	case how == "gone":
+		f.api(http.MethodPost, "/instance/v1"+zone+id+"/action", `{"action":"terminate"}`)
+	default:
+		f.api(http.MethodPost, "/instance/v1"+zone+id+"/action", `{"action":"poweroff"}`)
+	}
+}
+
+// api calls the cloud as its console would.
+func (f *fleet) api(method, path, body string) {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), method, strings.TrimPrefix(f.env[apiURL(f.env)], "SCW_API_URL=")+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("X-Auth-Token", fakecloud.DefaultSecretKey)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		f.t.Fatalf("%s %s: %s", method, path, resp.Status)
+	}
+}
+
+func apiURL(env []string) int {
+	for i, e := range env {
+		if strings.HasPrefix(e, "SCW_API_URL=") {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestHostIsLostWhileItIsAwaited: a server that is stopped, removed or locked by
+// somebody else while an operation waits for its host fails the operation by the
+// cloud's word, long before its deadline; also over a kill.
+func TestHostIsLostWhileItIsAwaited(t *testing.T) {
+	t.Parallel()
+	for _, substrate := range []string{"instances", "elastic-metal"} {
+		for _, k := range []kind{create, configure, drain} {
+			for how, word := range map[string]string{"stopped": "stopped", "gone": "any more", "locked": "locked"} {
+				if how == "locked" && k != create {
+					continue // its agent lives on, which outweighs the cloud's word
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", substrate, k, how), func(t *testing.T) {
+					t.Parallel()
+					var f *fleet
+					if substrate == "instances" {
+						f = &fleet{world: newWorld(t, 2)}
+					} else {
+						f = newMetalWorld(t, 1)
+					}
+					p := f.run()
+					id := f.ids()[0]
+					switch k {
+					case create:
+						f.cut.Store(true)
+					case configure:
+						f.to(id, create)
+						f.hosts.hold.Store(true)
+					default:
+						f.to(id, create, configure)
+						f.hosts.hold.Store(true)
+					}
+					waits := "gave a host its command"
+					if k == create {
+						waits = "step=first-contact"
+					}
+					before := strings.Count(p.log(), waits)
+					if _, err := f.call(k, id); err != nil {
+						t.Fatal(err)
+					}
+					eventually(t, 20*time.Second, func() error {
+						if strings.Count(p.log(), waits) == before {
+							return errors.New("the host is not waited for yet")
+						}
+						return nil
+					})
+					p.kill()
+					f.run()
+					f.lose(how)
+					began := time.Now()
+					f.await(id, failed)
+					if took := time.Since(began); took > 20*time.Second {
+						t.Errorf("it was noticed after %s", took)
+					}
+					m, err := f.get(id)
+					if err != nil || !strings.Contains(m.GetLastError(), word) || !strings.Contains(m.GetLastError(), "(missing)") {
+						t.Errorf("last_error %q, %v", m.GetLastError(), err)
+					}
+				})
+			}
+		}
+	}
+}
