@@ -28,17 +28,12 @@ type channel struct {
 	boots    map[string][]string // boot ids seen, by machine
 	commands map[string]command.Command
 	acks     map[string][]command.Ack
-	conns    int
+	conns    int // made
+	open     int // of them
 	refused  int
 }
 
 func newChannel(t *testing.T) *channel {
-	t.Helper()
-	return newLimitedChannel(t, 16<<10) // as the provider's
-}
-
-// newLimitedChannel takes at most so many requests at once on a connection.
-func newLimitedChannel(t *testing.T, streams int) *channel {
 	t.Helper()
 	c := &channel{
 		changed: make(chan struct{}), parked: map[string]int{}, boots: map[string][]string{},
@@ -49,16 +44,18 @@ func newLimitedChannel(t *testing.T, streams int) *channel {
 	mux.HandleFunc("POST "+command.PathAck, c.ack)
 	c.Server = httptest.NewUnstartedServer(mux)
 	c.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	c.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
 	c.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.conns++
-		}
+		c.change(func() {
+			switch s { //nolint:exhaustive // what is in between is of no interest
+			case http.StateNew:
+				c.conns++
+				c.open++
+			case http.StateClosed:
+				c.open--
+			}
+		})
 	}
-	c.EnableHTTP2 = true
-	c.StartTLS()
+	c.StartTLS() // HTTP/1.1, as the provider's
 	t.Cleanup(c.Close)
 	c.ca = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
 	return c

@@ -2,8 +2,10 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -30,19 +32,14 @@ type InProcessOptions struct {
 	Agent agent.Options
 }
 
-// NewInProcess returns hosts whose agents are goroutines. They share their
-// connections to a provider and keep their journals in memory.
+// NewInProcess returns hosts whose agents are goroutines and keep their journals in
+// memory. Each has connections of its own, as a host has: a poll that the provider
+// parks takes one up.
 func NewInProcess(opts InProcessOptions) *Hosts {
 	h := newHosts(opts.Log, opts.Delay)
-	clients := newClients(opts.Dial)
-	h.atClose = func() {
-		if err := clients.close(); err != nil {
-			h.log.Warn("connections of the hosts were not closed", "error", err)
-		}
-	}
 	h.newMachine = func(serverID string) machine {
 		return &goroutines{
-			opts: opts, clients: clients, journal: agent.NewMemoryJournal(),
+			opts: opts, journal: agent.NewMemoryJournal(),
 			log: h.log.With("server_id", serverID),
 		}
 	}
@@ -52,7 +49,6 @@ func NewInProcess(opts InProcessOptions) *Hosts {
 // goroutines is a machine whose agent runs in this process.
 type goroutines struct {
 	opts    InProcessOptions
-	clients *clients
 	journal agent.Journal // the disk
 	log     *slog.Logger
 
@@ -73,12 +69,13 @@ func (m *goroutines) up(ctx context.Context, g fakecloud.Guest) {
 		<-ctx.Done()
 		return
 	}
-	client, err := m.clients.get(m.config.Endpoint, m.config.CAPEM)
+	client, err := newClient(m.config.CAPEM, m.opts.Dial)
 	if err != nil {
 		m.log.Error("the agent's HTTP client cannot be made", "error", err)
 		<-ctx.Done()
 		return
 	}
+	defer client.CloseIdleConnections()
 	opts := m.opts.Agent
 	opts.Log, opts.HTTPClient, opts.Journal = m.log, client, m.journal
 	opts.HostID = "fake host " + g.ServerID // its disk is not kept over a restart
@@ -96,6 +93,21 @@ func (m *goroutines) up(ctx context.Context, g fakecloud.Guest) {
 }
 
 func (m *goroutines) erase() {}
+
+// newClient is the agent's own client, on the hosts' network.
+func newClient(ca string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*http.Client, error) {
+	client, err := agent.NewHTTPClient(ca)
+	if err != nil || dial == nil {
+		return client, err
+	}
+	transport, ok := client.Transport.(*http.Transport)
+	if !ok {
+		return nil, fmt.Errorf("the agent's transport is a %T", client.Transport)
+	}
+	transport.DialContext = dial
+	transport.Proxy = nil // a network of its own has no way out through a proxy
+	return client, nil
+}
 
 // report logs what came of the user data, never the data.
 func report(log *slog.Logger, s seed, err error) {
