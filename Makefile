@@ -28,8 +28,7 @@ help: ## show this list
 
 .PHONY: build
 build: ## build every program into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' \
-	  -o bin/ ./agent/cmd/... ./provider/cmd/...
+	@.ci/build '$(VERSION)'
 
 .PHONY: test
 test: setup ## run all tests with the race detector; none from the cache, which does not know what the end-to-end tests build
