@@ -105,11 +105,11 @@ func newHost(t *testing.T, hook string) *host {
 // agent reads blobs as it does, and that is no call.
 func (h *host) tool(t *testing.T, name, body string) {
 	t.Helper()
-	real := ""
+	blob := ""
 	if name == "agent" {
-		real = "[ \"$1\" != blob ] || exec " + agentProgram(t) + " \"$@\"\n"
+		blob = "[ \"$1\" != blob ] || exec " + agentProgram(t) + " \"$@\"\n"
 	}
-	h.write(t, "bin/"+name, "#!/bin/sh\n"+real+"echo \""+name+" $*\" >>\"$dir/calls\"\n"+body+"\n", 0o700)
+	h.write(t, "bin/"+name, "#!/bin/sh\n"+blob+"echo \""+name+" $*\" >>\"$dir/calls\"\n"+body+"\n", 0o700)
 }
 
 func (h *host) without(t *testing.T, name string) {

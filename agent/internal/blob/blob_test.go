@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -186,17 +187,17 @@ func FuzzBlob(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if _, config, err := CloudConfig(body); err == nil {
-			if _, again, err := CloudConfig(config); err != nil || string(again) != string(config) {
+			if _, again, err := CloudConfig(config); err != nil || !bytes.Equal(again, config) {
 				t.Errorf("%q, and again %q, %v", config, again, err)
 			}
 		}
 		if config, err := K3s(body); err == nil {
-			if again, err := K3s(config); err != nil || string(again) != string(config) {
+			if again, err := K3s(config); err != nil || !bytes.Equal(again, config) {
 				t.Errorf("%q, and again %q, %v", config, again, err)
 			}
 		}
 		if config, err := Join(body, node, v4); err == nil {
-			if again, err := Join(config, node, v4); err != nil || string(again) != string(config) {
+			if again, err := Join(config, node, v4); err != nil || !bytes.Equal(again, config) {
 				t.Errorf("%q, and again %q, %v", config, again, err)
 			}
 		}

@@ -76,7 +76,7 @@ func fromAssignments(text string) ([]byte, error) {
 			return nil, fmt.Errorf("the blob has no %s=…", name)
 		}
 	}
-	return render([]*yaml.Node{mapping("server", found["server"], "token", found["token"])})
+	return render([]*yaml.Node{mapping(field{"server", quoted(found["server"])}, field{"token", quoted(found["token"])})})
 }
 
 // errExpansion says that a value means one thing to a shell and another here. A

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -119,7 +120,7 @@ func register(join *yaml.Node, node Node) error {
 				others = append(others, arg)
 			}
 		}
-		args.Content = append(others, mapping("name", providerIDArg, "value", node.ProviderID))
+		args.Content = slices.Concat(others, []*yaml.Node{mapping(field{"name", quoted(providerIDArg)}, field{"value", quoted(node.ProviderID)})})
 	default:
 		return errors.New("the blob's JoinConfiguration: nodeRegistration.kubeletExtraArgs: want a list or a mapping")
 	}
@@ -193,18 +194,18 @@ func joinFromLine(text, version string) (*yaml.Node, error) {
 	if version == "" {
 		return nil, errors.New("kubeadm config print join-defaults names no apiVersion")
 	}
-	bootstrap := mapping("apiServerEndpoint", o.endpoint, "token", o.discoveryToken)
+	bootstrap := mapping(field{"apiServerEndpoint", quoted(o.endpoint)}, field{"token", quoted(o.discoveryToken)})
 	if len(o.hashes) > 0 {
 		set(bootstrap, "caCertHashes", list(o.hashes))
 	}
 	if o.unsafe {
 		set(bootstrap, "unsafeSkipCAVerification", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true"})
 	}
-	discovery := mapping("bootstrapToken", bootstrap)
+	discovery := mapping(field{"bootstrapToken", bootstrap})
 	if o.tlsToken != o.discoveryToken {
 		set(discovery, "tlsBootstrapToken", quoted(o.tlsToken))
 	}
-	join := mapping("apiVersion", version, "kind", joinKind, "discovery", discovery)
+	join := mapping(field{"apiVersion", quoted(version)}, field{"kind", quoted(joinKind)}, field{"discovery", discovery})
 	if o.socket+strings.Join(o.ignored, "") != "" {
 		registration := mapping()
 		if o.socket != "" {

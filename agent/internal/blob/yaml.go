@@ -113,14 +113,16 @@ func quoted(s string) *yaml.Node {
 	return n
 }
 
-func mapping(pairs ...any) *yaml.Node {
+// field is a key and its value.
+type field struct {
+	key   string
+	value *yaml.Node
+}
+
+func mapping(fields ...field) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	for i := 0; i < len(pairs); i += 2 {
-		value, isNode := pairs[i+1].(*yaml.Node)
-		if !isNode {
-			value = quoted(pairs[i+1].(string))
-		}
-		n.Content = append(n.Content, text(pairs[i].(string)), value)
+	for _, f := range fields {
+		set(n, f.key, f.value)
 	}
 	return n
 }

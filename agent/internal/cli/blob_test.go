@@ -37,10 +37,10 @@ func TestBlobCommand(t *testing.T) {
 		if info, err := os.Stat(to); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: mode %v, %v", tt.kind, info.Mode(), err)
 		}
-		for text, why := range map[string]string{"": "empty", " \r\n": "empty", "\xff\xfea\x00": "UTF-16"} {
-			code, _, stderr := read(tt.kind, text)
-			if _, err := os.Stat(to); code != exitFault || !strings.Contains(stderr, why) || err == nil {
-				t.Errorf("%s of %q: exit %d, %s", tt.kind, text, code, stderr)
+		for _, bad := range []struct{ text, why string }{{"", "empty"}, {" \r\n", "empty"}, {"\xff\xfea\x00", "UTF-16"}} {
+			code, _, stderr := read(tt.kind, bad.text)
+			if _, err := os.Stat(to); code != exitFault || !strings.Contains(stderr, bad.why) || err == nil {
+				t.Errorf("%s of %q: exit %d, %s", tt.kind, bad.text, code, stderr)
 			}
 		}
 	}

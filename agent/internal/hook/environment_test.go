@@ -1,7 +1,9 @@
 package hook_test
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,7 +30,11 @@ func TestPageListsTheVariables(t *testing.T) {
 			continue
 		}
 		for _, verb := range []hook.Verb{hook.Configure, hook.Ready, hook.Drain} {
-			if which := cells[2]; strings.Contains(which, "all") && !(units() && strings.Contains(which, "without systemd")) || strings.Contains(which, string(verb)) {
+			which := cells[2]
+			if units() && strings.Contains(which, "without systemd") {
+				continue
+			}
+			if strings.Contains(which, "all") || strings.Contains(which, string(verb)) {
 				listed[verb] = append(listed[verb], regexp.MustCompile("[A-Z_]+").FindAllString(cells[1], -1)...)
 			}
 		}
@@ -44,7 +50,7 @@ func TestPageListsTheVariables(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got, others []string
-		for _, name := range strings.Fields(read(t, dir, "env-"+string(verb))) {
+		for name := range strings.FieldsSeq(read(t, dir, "env-"+string(verb))) {
 			switch {
 			case strings.HasPrefix(name, "BIGFLEET_") && name != runnerVar && name != strings.TrimSuffix(unitVar, "="):
 				got = append(got, name)
@@ -63,6 +69,27 @@ func TestPageListsTheVariables(t *testing.T) {
 		if grace := read(t, dir, "grace-"+string(verb)); (verb == hook.Drain) != (grace == "42\n") || (verb != hook.Drain) != (grace == "0\n") {
 			t.Errorf("%s: a grace of %s", verb, grace)
 		}
+	}
+}
+
+// What keeps a run from being begun is told from what the hook did: it may pass.
+func TestNotStarted(t *testing.T) {
+	h, dir := newHost(t, `echo ran >"$dir/ran"`)
+	if err := os.WriteFile(h.RuntimeDir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := h.Run(t.Context(), call(hook.Drain, "op-1", ""))
+	if !errors.Is(err, hook.ErrNotStarted) || exists(filepath.Join(dir, "ran")) {
+		t.Errorf("without room for a run: %v", err)
+	}
+	if err := os.Remove(h.RuntimeDir); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Run(t.Context(), call(hook.Drain, "op-1", "")); err != nil || !exists(filepath.Join(dir, "ran")) {
+		t.Errorf("with room: %v", err)
+	}
+	if h.Path = "/no/such/hook"; errors.Is(h.Run(t.Context(), call(hook.Drain, "op-2", "")), hook.ErrNotStarted) {
+		t.Error("a hook that is not there is waited for")
 	}
 }
 

@@ -132,6 +132,20 @@ func TestHooks(t *testing.T) {
 		g.Run(t, "pgrep -f 'slee[p] 7001' && pgrep -f 'slee[p] 7002'")
 		m.Do(t, hosttest.Drain, "")
 	})
+	t.Run("a #cloud-config with quoted keys and CRLF", func(t *testing.T) {
+		m.Do(t, hosttest.Configure, strings.ReplaceAll(`#cloud-config
+"write_files":
+- {"path": /var/lib/written, "permissions": '0640', "content": "a\n"}
+- {"path": /var/lib/written-later, "defer": true, "content": "b\n"}
+"runcmd":
+- [sh, -c, "cat /var/lib/written /var/lib/written-later >/var/lib/ran"]
+- stat -c %a /var/lib/written >>/var/lib/ran
+`, "\n", "\r\n"))
+		if got := g.Run(t, "cat /var/lib/ran"); got != "a\nb\n640" {
+			t.Errorf("the commands saw %q", got)
+		}
+		m.Do(t, hosttest.Drain, "")
+	})
 	t.Run("the disk is full for a moment", func(t *testing.T) {
 		g.Run(t, fillState)
 		m.Ask(t, hosttest.Configure, joinBlob)
