@@ -172,6 +172,25 @@ func TestServicesFollowTheEndpoint(t *testing.T) {
 	}
 }
 
+// TestServicesSayTheirFamilies: servers with an IPv6 only must reach the channel.
+func TestServicesSayTheirFamilies(t *testing.T) {
+	o := decode(t, render(t, "scaleway-fr-par", "--values", filepath.Join(chart, "ci", "2-production.yaml"),
+		"--set", "bootstrap.service.ipFamilyPolicy=RequireDualStack", "--set", "bootstrap.service.ipFamilies={IPv6,IPv4}", "--set", "grpcService.ipFamilies={IPv6}"))
+	channel, grpc := o.Services["scaleway-fr-par"].Spec, o.Services["scaleway-fr-par-grpc"].Spec
+	if channel.IPFamilyPolicy == nil || *channel.IPFamilyPolicy != corev1.IPFamilyPolicyRequireDualStack || !slices.Equal(channel.IPFamilies, []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}) {
+		t.Errorf("the channel's Service: %v %q", channel.IPFamilyPolicy, channel.IPFamilies)
+	}
+	if grpc.IPFamilyPolicy != nil || !slices.Equal(grpc.IPFamilies, []corev1.IPFamily{corev1.IPv6Protocol}) {
+		t.Errorf("the gRPC Service: %v %q", grpc.IPFamilyPolicy, grpc.IPFamilies)
+	}
+	o = decode(t, render(t, "scaleway-fr-par", "--values", filepath.Join(chart, "ci", "3-private.yaml")))
+	for name, s := range o.Services {
+		if s.Spec.IPFamilyPolicy != nil || len(s.Spec.IPFamilies) > 0 {
+			t.Errorf("%s does not leave the families to the cluster", name)
+		}
+	}
+}
+
 // TestValuesAreRefused: by the schema, or since they do not fit together. A
 // mistake must not become a running provider that is another than was meant.
 func TestValuesAreRefused(t *testing.T) {
@@ -191,6 +210,8 @@ func TestValuesAreRefused(t *testing.T) {
 		"text for a switch":   {[]string{"tls.mutual=yes"}, []string{"/tls/mutual"}},
 		"no network":          {[]string{"networkPolicy.nodeCIDRs=null"}, []string{"networkPolicy.nodeCIDRs: missing"}},
 		"identity by no CA":   {[]string{"tls.mutual=false"}, []string{"tls.requireShardIdentity: needs"}},
+		"two in a single":     {[]string{"bootstrap.service.ipFamilyPolicy=SingleStack", "bootstrap.service.ipFamilies={IPv6,IPv4}"}, []string{"bootstrap.service.ipFamilies: two"}},
+		"unknown family":      {[]string{"bootstrap.service.ipFamilies={IPv5}"}, []string{"/bootstrap/service/ipFamilies"}},
 		"other zone":          {[]string{"scaleway.zone=nl-ams-1"}, []string{"offerings: DEV1-S is in zone fr-par-1", "GP1-M is in zone"}},
 		"fake of another":     {[]string{"cloud=hetzner", "useFakeBackend=true"}, []string{"there is no fake hetzner"}},
 		"agent from no where": {[]string{"agent.install=apt"}, []string{"agent.apt.uri, agent.apt.key"}},

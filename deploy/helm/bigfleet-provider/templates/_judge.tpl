@@ -53,6 +53,11 @@
     {{- $faults = append $faults (printf "offerings: %s is in zone %s, but this provider serves %s (scaleway.zone); run one release a zone" $offering.commercial_type $offering.zone $v.scaleway.zone) -}}
   {{- end -}}
 {{- end -}}
+{{- range $path, $service := dict "bootstrap.service" $v.bootstrap.service "grpcService" $v.grpcService -}}
+  {{- if and (eq $service.ipFamilyPolicy "SingleStack") (gt (len $service.ipFamilies) 1) -}}
+    {{- $faults = append $faults (printf "%s.ipFamilies: two, but ipFamilyPolicy is SingleStack; name one, or set PreferDualStack or RequireDualStack" $path) -}}
+  {{- end -}}
+{{- end -}}
 {{- with include "bigfleet.plainSecrets" . }}{{ $faults = append $faults . }}{{ end -}}
 {{- with include "bigfleet.secretFaults" . }}{{ $faults = append $faults . }}{{ end -}}
 {{- if $faults -}}
