@@ -136,6 +136,26 @@ const (
 // a while only. A cloud that cannot be asked does not stop the start, since the
 // machines there are can be served.
 func checkAccess(ctx context.Context, vendor string, prober cloud.Prober, pause time.Duration, log *slog.Logger) error {
+	err := asked(ctx, pause, prober.Access)
+	switch {
+	case errors.Is(err, cloud.ErrDenied):
+		return fmt.Errorf("the cloud refuses the credentials: %w; %s check-config --live tells more", err, vendor)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		log.Warn("the cloud cannot be asked whether it takes the credentials; starting all the same", telemetry.KeyError, err.Error())
+		return nil
+	}
+	// Machines that are there can be served without it, so this does not end the
+	// start.
+	if err := asked(ctx, pause, prober.Missing); errors.Is(err, cloud.ErrDenied) {
+		log.Error("the account lacks a permission that machines need", telemetry.KeyError, err.Error())
+	}
+	return context.Cause(ctx)
+}
+
+// asked asks a question again while the answer is a refusal, a few times.
+func asked(ctx context.Context, pause time.Duration, question func(context.Context) error) error {
 	var err error
 	for try := range accessTries {
 		if try > 0 {
@@ -146,19 +166,11 @@ func checkAccess(ctx context.Context, vendor string, prober cloud.Prober, pause 
 			}
 		}
 		asking, cancel := context.WithTimeout(ctx, askDeadline)
-		err = prober.Access(asking)
+		err = question(asking)
 		cancel()
 		if !errors.Is(err, cloud.ErrDenied) {
 			break
 		}
 	}
-	switch {
-	case errors.Is(err, cloud.ErrDenied):
-		return fmt.Errorf("the cloud refuses the credentials: %w; %s check-config --live tells more", err, vendor)
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		log.Warn("the cloud cannot be asked whether it takes the credentials; starting all the same", telemetry.KeyError, err.Error())
-	}
-	return nil
+	return err
 }

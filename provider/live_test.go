@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,12 +17,29 @@ type scriptedAccess struct {
 	cloud.Prober
 	answers []error
 	calls   int
+	missing error // the answer of Missing
 }
+
+func (s *scriptedAccess) Missing(context.Context) error { return s.missing }
 
 func (s *scriptedAccess) Access(context.Context) error {
 	err := s.answers[min(s.calls, len(s.answers)-1)]
 	s.calls++
 	return err
+}
+
+// TestMissingAtStart: a permission that the account lacks is said, and ends no
+// start.
+func TestMissingAtStart(t *testing.T) {
+	for missing, said := range map[error]bool{
+		nil: false, errors.New("no route to host"): false, fmt.Errorf("%w; grant more", cloud.ErrDenied): true,
+	} {
+		var log strings.Builder
+		err := checkAccess(t.Context(), "toy", &scriptedAccess{answers: []error{nil}, missing: missing}, time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil || strings.Contains(log.String(), "level=ERROR") != said || said && !strings.Contains(log.String(), "grant more") {
+			t.Errorf("%v: %v, %s", missing, err, log.String())
+		}
+	}
 }
 
 func TestAccessAtStart(t *testing.T) {

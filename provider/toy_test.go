@@ -153,6 +153,8 @@ func (y *toy) Recorded() (map[string]cloud.Type, error) {
 	return types, nil
 }
 
+func (y *toy) Missing(context.Context) error { return nil }
+
 func (y *toy) Access(context.Context) error {
 	if y.token != "sesame" {
 		return fmt.Errorf("%w: the town does not know the token", cloud.ErrDenied)

@@ -8,6 +8,9 @@ type Prober interface {
 	// Access makes one cheap call that takes the credentials and the permission
 	// to list instances. It matches ErrDenied when the cloud refuses either.
 	Access(ctx context.Context) error
+	// Missing makes one cheap call more and says what machines need that the
+	// account has not. It matches ErrDenied when that is a permission.
+	Missing(ctx context.Context) error
 	// Probe reads whether the account could make what is wanted. A thing that
 	// could not be read is never taken for one that is not there.
 	Probe(ctx context.Context, wanted []Wanted) []Finding

@@ -21,6 +21,9 @@ func (c *Cloud) Access(ctx context.Context) error {
 	return product.ExplainAccess(c.scope.Project, err)
 }
 
+// Missing implements cloud.Prober: all that is needed is seen by Access or Probe.
+func (c *Cloud) Missing(context.Context) error { return nil }
+
 // Probe implements cloud.Prober.
 func (c *Cloud) Probe(ctx context.Context, wanted []cloud.Wanted) []cloud.Finding {
 	p := &probe{Cloud: c, ctx: ctx}

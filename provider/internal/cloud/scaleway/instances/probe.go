@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	account "github.com/scaleway/scaleway-sdk-go/api/account/v3"
-	block "github.com/scaleway/scaleway-sdk-go/api/block/v1"
 	"github.com/scaleway/scaleway-sdk-go/api/iam/v1alpha1"
 	"github.com/scaleway/scaleway-sdk-go/api/instance/v1"
 	"github.com/scaleway/scaleway-sdk-go/api/vpc/v2"
@@ -80,14 +79,12 @@ func (p *probe) readProject() string {
 
 func (p *probe) blockStorage() {
 	const what = "Block Storage"
-	_, err := scaleway.Read(&p.guard, p.client, func() (*block.ListVolumesResponse, error) {
-		return p.block.ListVolumes(&block.ListVolumesRequest{Zone: p.scope.Zone, ProjectID: &p.scope.Project, PageSize: new(uint32(1))}, scw.WithContext(p.ctx))
-	})
+	err := p.Missing(p.ctx)
 	switch {
 	case err == nil:
 		p.Add(cloud.Fine, what, "the key may list volumes")
 	case errors.Is(err, cloud.ErrDenied):
-		p.Add(cloud.Fault, what, "%s; grant BlockStorageFullAccess: without it every Delete leaves a volume that bills", err)
+		p.Add(cloud.Fault, what, "%s", err)
 	default:
 		p.Add(cloud.Fault, what, "volumes cannot be listed: %s; try again", err)
 	}

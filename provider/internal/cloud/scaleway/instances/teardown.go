@@ -243,6 +243,10 @@ func (c *Cloud) push(ctx context.Context, t *cloud.Task, server *instance.Server
 	case instance.ServerStateRunning, instance.ServerStateStoppedInPlace:
 		return c.stop(ctx, t, server)
 	case instance.ServerStateStopped:
+		// It may be one whose Create failed before its volume was tagged.
+		if err := c.labelRoot(ctx, server); err != nil {
+			return false, err
+		}
 		return true, c.deleteServer(ctx, id) // protection guards running servers only
 	case instance.ServerStateStarting, instance.ServerStateStopping:
 		return c.unstick(ctx, t, server, asked)
