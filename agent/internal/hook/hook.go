@@ -39,6 +39,7 @@
 //	    status.reserved  room for it until then
 //	    outcome          what is reported of the output
 //	    blob             the bootstrap blob, 0600, gone when the hook ended
+//	    blob.d           what the hook made of it, if it did; goes with it
 //	  of a unit:
 //	    unit             its name
 //	    job              what to run: whoever removes it owns the run
