@@ -10,16 +10,22 @@ type Priority int
 // The priorities, lowest first.
 const (
 	Background Priority = iota // inventories, sweeps, the catalogue
-	Work                       // steps of operations in flight
+	Order                      // what begins to bill
+	Work                       // steps of operations in flight, which bill
 	Teardown                   // giving back what bills
+	Host                       // what a host that is up waits for
 )
 
 // Priorities lists them, highest first.
-func Priorities() []Priority { return []Priority{Teardown, Work, Background} }
+func Priorities() []Priority { return []Priority{Host, Teardown, Work, Order, Background} }
 
 // String names the priority for metrics.
 func (p Priority) String() string {
 	switch p {
+	case Host:
+		return "host"
+	case Order:
+		return "order"
 	case Teardown:
 		return "teardown"
 	case Work:

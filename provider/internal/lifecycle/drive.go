@@ -82,7 +82,7 @@ func (e *Engine) drive(parent context.Context, rec machine.Record, resumed bool)
 		// made durable, and so would not be.
 		Notes: copyNotes(op.Notes),
 	}}
-	err := e.runSteps(cloud.WithPriority(ctx, priorityOf(op.Kind)), t)
+	err := e.runSteps(ctx, t)
 	e.noteRefusal(t, err)
 	switch {
 	case err == nil:
@@ -123,12 +123,19 @@ func (e *Engine) spec(rec machine.Record, op *machine.Operation) cloud.Spec {
 	}
 }
 
-// priorityOf is how urgent the cloud calls of an operation are.
-func priorityOf(k machine.Kind) cloud.Priority {
-	if k == machine.Delete {
+// priorityOf is how urgent the cloud calls of a step are. What has been ordered is
+// finished before more is ordered, and a host that is up comes first.
+func priorityOf(t *task, s step) cloud.Priority {
+	switch {
+	case t.op.Kind == machine.Delete:
 		return cloud.Teardown
+	case t.op.Kind != machine.Create, s.name == stepScrub:
+		return cloud.Host
+	case t.Ref == "":
+		return cloud.Order
+	default:
+		return cloud.Work
 	}
-	return cloud.Work
 }
 
 // advance makes the step's name and the task's memory durable, if they changed.

@@ -127,8 +127,7 @@ type Options struct {
 	// FailedListed is how long a failed machine stays listed after nothing of
 	// it is left.
 	FailedListed time.Duration
-	// MaxCloudSteps bounds the cloud steps that run at the same time; teardowns
-	// have as many to themselves.
+	// MaxCloudSteps bounds the cloud steps of one priority that run at the same time.
 	MaxCloudSteps int
 	// MaxCreates bounds the Creates that are driven at the same time, from the
 	// order to the first contact; later ones wait their turn.

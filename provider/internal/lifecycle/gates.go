@@ -6,22 +6,22 @@ import (
 	"bigfleet-providers/provider/internal/cloud"
 )
 
-// gates bound the cloud steps that run at the same time. Teardowns have one of
-// their own: behind hundreds of Creates that wait for their share of the API's
-// rate, the urgency of a Delete's calls would be of no use.
-type gates struct{ teardown, others chan struct{} }
+// gates bound the cloud steps that run at the same time, those of each priority by
+// themselves: behind hundreds of orders that wait for their share of the API's
+// rate, the urgency of what is more urgent would be of no use.
+type gates map[cloud.Priority]chan struct{}
 
 func newGates(steps int) gates {
-	steps = max(steps, 1)
-	return gates{teardown: make(chan struct{}, steps), others: make(chan struct{}, steps)}
+	g := gates{}
+	for _, p := range cloud.Priorities() {
+		g[p] = make(chan struct{}, max(steps, 1))
+	}
+	return g
 }
 
 // enter waits for a token, which leave gives back.
 func (g gates) enter(ctx context.Context) (leave func(), err error) {
-	gate := g.others
-	if cloud.PriorityOf(ctx) == cloud.Teardown {
-		gate = g.teardown
-	}
+	gate := g[cloud.PriorityOf(ctx)]
 	select {
 	case gate <- struct{}{}:
 		return func() { <-gate }, nil

@@ -41,6 +41,18 @@ func (p *priorities) Create() []cloud.Step  { return p.noted(p.Cloud.Create()) }
 func (p *priorities) Discard() []cloud.Step { return p.noted(p.Cloud.Discard()) }
 func (p *priorities) Delete() []cloud.Step  { return p.noted(p.Deleter.Delete()) }
 
+func (p *priorities) Start() []cloud.Step { return p.noted(p.Cloud.Start()) }
+
+func (p *priorities) Scrub(ctx context.Context, ref string) error {
+	p.note(ctx, "scrub")
+	return p.Cloud.Scrub(ctx, ref)
+}
+
+func (p *priorities) SetCluster(ctx context.Context, ref, cluster string) error {
+	p.note(ctx, "tag")
+	return p.Cloud.SetCluster(ctx, ref, cluster)
+}
+
 func (p *priorities) List(ctx context.Context) ([]cloud.Instance, error) {
 	p.note(ctx, "list")
 	return p.Cloud.List(ctx)
@@ -68,6 +80,10 @@ func TestCallsCarryTheirPriority(t *testing.T) {
 		synctest.Wait()
 		r.must(machine.Create)
 		r.settle(machine.Idle)
+		r.must(machine.Configure)
+		r.settle(machine.Configured)
+		r.must(machine.Drain)
+		r.settle(machine.Idle)
 		r.must(machine.Delete)
 		r.settle(machine.Speculative)
 		r.cloud.script("boot", cloud.ErrInvalid)
@@ -75,7 +91,7 @@ func TestCallsCarryTheirPriority(t *testing.T) {
 		r.settle(machine.Failed)
 		time.Sleep(time.Minute)
 		watch.check(t, map[string]cloud.Priority{
-			"order": cloud.Work, "boot": cloud.Work, "terminate": cloud.Teardown, "discard": cloud.Teardown, "list": cloud.Background,
+			"order": cloud.Order, "boot": cloud.Work, "scrub": cloud.Host, "start": cloud.Host, "tag": cloud.Host, "terminate": cloud.Teardown, "discard": cloud.Teardown, "list": cloud.Background,
 		})
 	})
 }

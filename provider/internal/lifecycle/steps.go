@@ -170,12 +170,14 @@ func (e *Engine) attempt(ctx context.Context, t *task, s step) error {
 		if err := e.awaitOwnership(ctx); err != nil {
 			return err
 		}
+		priority := priorityOf(t, s)
+		ctx = cloud.WithPriority(ctx, priority)
 		leave, err := e.gates.enter(ctx)
 		if err != nil {
 			return err
 		}
 		defer leave()
-		if t.op.Kind != machine.Configure { // an agent waits for it
+		if priority != cloud.Host {
 			e.yield(ctx)
 		}
 	}

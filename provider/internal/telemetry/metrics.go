@@ -19,7 +19,7 @@ var (
 	MetricBudgetRate   = gauge("cloud_budget_rate", "Calls a second that may be sent now.")
 	MetricBudgetFull   = gauge("cloud_budget_rate_configured", "Calls a second that may be sent when the cloud refuses none: `--api-rate`.")
 	MetricBudgetTokens = gauge("cloud_budget_tokens", "Calls that may be sent at once now.")
-	MetricBudgetWait   = histogram("cloud_budget_wait_seconds", "How long calls waited for their turn: `teardown`, `work`, `background`.",
+	MetricBudgetWait   = histogram("cloud_budget_wait_seconds", "How long calls waited for their turn: `host`, `teardown`, `work`, `order`, `background`.",
 		[]float64{.001, .1, .5, 1, 2.5, 5, 10, 20}, LabelPriority)
 	MetricThrottled = counter("cloud_throttled_total", "Calls that the cloud refused for too many (`cloud`), or that were not sent since their turn would have come too late (`budget`).", LabelReason)
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -194,7 +195,7 @@ func (l *limiter) next() *waiter {
 	l.grants++
 	order := cloud.Priorities()
 	if l.grants%fairness == 0 {
-		order = []cloud.Priority{cloud.Background, cloud.Work, cloud.Teardown}
+		slices.Reverse(order)
 	}
 	for _, p := range order {
 		if q := l.queues[p]; len(q) > 0 {

@@ -169,12 +169,17 @@ func (c *Cloud) switchOn(ctx context.Context, t *cloud.Task) error {
 	return err
 }
 
+// firstLook is how many polls after its power-on a server is read for the first
+// time: a start takes one, and most hosts have called by then.
+const firstLook = 2
+
 // boot waits until the server runs. A server that falls back to stopped after
 // an accepted power-on found no hardware. It must be seen so twice, since a read
 // may lag behind the action.
 func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
 	if at, ok := scaleway.NotedTime(t, noteSwitched); ok && time.Since(at) < c.timing.Poll/2 {
-		return c.again("the server was switched on a moment ago") // a look now would be a call for nothing
+		// A look now would be a call for nothing, and the host may call sooner.
+		return cloud.Again(firstLook*c.timing.Poll, "the server was switched on a moment ago")
 	}
 	server, err := c.mine(ctx, t)
 	if err != nil {
