@@ -35,6 +35,11 @@ test: setup ## run all tests with the race detector; none from the cache, which 
 	@.ci/tool $(NFPM)
 	NFPM=$(TOOLS)/nfpm CGO_ENABLED=1 go test -race -count=1 -timeout 10m ./...
 
+.PHONY: flake
+flake: setup ## run tests RUNS=20 times on a busy machine, for what fails only there; PKG=./dir/... and RUN=regexp choose some, LOAD=8
+	@.ci/tool $(NFPM)
+	@NFPM=$(TOOLS)/nfpm CGO_ENABLED=1 RUNS='$(RUNS)' RUN='$(RUN)' PKG='$(PKG)' LOAD='$(LOAD)' .ci/flake
+
 .PHONY: e2e-host
 e2e-host: ## tests on Debian guests that boot in containers, 10 minutes; needs root; RUN=regexp chooses some
 	@.ci/e2e-host '$(or $(RUN),.)'

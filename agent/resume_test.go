@@ -143,7 +143,7 @@ func TestRebootAndDeadline(t *testing.T) {
 func TestDeadlineOutlivesTheAgent(t *testing.T) {
 	h, _ := newLasting(t)
 	cmd := ct.Drain("op-1")
-	cmd.Deadline = time.Now().Add(time.Second)
+	cmd.Deadline = time.Now().Add(shortly)
 	h.interrupt(t, cmd)
 	pollsFail(h.server)
 	h.start(t)
@@ -151,7 +151,7 @@ func TestDeadlineOutlivesTheAgent(t *testing.T) {
 	if a.OK || !strings.Contains(a.Error, "deadline passed") {
 		t.Errorf("ack %+v", a)
 	}
-	if late := time.Since(cmd.Deadline); late < -50*time.Millisecond || late > 2*time.Second {
+	if late := time.Since(cmd.Deadline); late < -50*time.Millisecond || late > 30*time.Second {
 		t.Errorf("the hook ended %s after its deadline", late)
 	}
 }

@@ -104,8 +104,8 @@ while :; do sleep 0.05; done`)
 	if !errors.Is(err, hook.ErrDeadline) || !strings.Contains(err.Error(), "working") || !strings.Contains(err.Error(), "asked") {
 		t.Errorf("Run = %v", err)
 	}
-	// Under load the kill itself takes a moment.
-	if late := took - limit; late < -50*time.Millisecond || late > 2*time.Second {
+	// Under load the kill itself takes a moment; a hook that is not killed stays for ever.
+	if late := took - limit; late < -50*time.Millisecond || late > 30*time.Second {
 		t.Errorf("the hook was killed %s after its deadline", late)
 	}
 }

@@ -315,11 +315,15 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	<-end
 }
 
+// patience is what a call that is not slow does not need, not even on a machine
+// that is busy.
+const patience = 600 * time.Millisecond
+
 // The write deadline of one answer must not hit the next one on the connection.
 func TestLongPollOutlivesEarlierDeadlines(t *testing.T) {
 	l := newLive(t, func(o *Options) {
-		o.Limits.WriteTimeout = 50 * time.Millisecond
-		o.Limits.BodyTimeout = 50 * time.Millisecond
+		o.Limits.WriteTimeout = patience
+		o.Limits.BodyTimeout = patience
 	})
 	c := l.client()
 	l.send(c, l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck("op-1")))))
@@ -331,7 +335,7 @@ func TestLongPollOutlivesEarlierDeadlines(t *testing.T) {
 
 // A record that takes longer than a body may take still answers the report.
 func TestSlowRecordOutlivesTheBodyDeadline(t *testing.T) {
-	l := newLive(t, func(o *Options) { o.Limits.BodyTimeout = 50 * time.Millisecond })
+	l := newLive(t, func(o *Options) { o.Limits.BodyTimeout = patience })
 	c := l.client()
 	for i := range 2 { // the second one on a connection that was used
 		id := fmt.Sprint("op-", i)
@@ -340,7 +344,7 @@ func TestSlowRecordOutlivesTheBodyDeadline(t *testing.T) {
 		timer := make(chan struct{})
 		go func() {
 			r := <-end
-			time.AfterFunc(200*time.Millisecond, func() { r.Confirm(nil); close(timer) })
+			time.AfterFunc(2*patience, func() { r.Confirm(nil); close(timer) })
 		}()
 		resp, body := l.send(c, l.request("POST", "m-1", command.PathAck, "", strings.NewReader(ackBody(t, okAck(id)))))
 		if resp.StatusCode != http.StatusOK {

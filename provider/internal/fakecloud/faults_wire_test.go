@@ -59,7 +59,7 @@ func TestBrokenConnections(t *testing.T) {
 // done all the same.
 func TestSlowerThanTheClient(t *testing.T) {
 	a := serve(t, Options{})
-	httpClient := &http.Client{Transport: &http.Transport{}, Timeout: 50 * time.Millisecond}
+	httpClient := &http.Client{Transport: &http.Transport{}, Timeout: time.Second} // for a call to arrive
 	defer httpClient.CloseIdleConnections()
 	client, err := scw.NewClient(scw.WithAPIURL(a.url), scw.WithAuth(DefaultAccessKey, DefaultSecretKey), scw.WithHTTPClient(httpClient),
 		scw.WithDefaultProjectID(DefaultProjectID), scw.WithDefaultZone(zone))
