@@ -83,7 +83,7 @@ func (c *connection) advice(code codes.Code, text string) string {
 	case codes.Unimplemented:
 		return "Either this substrate cannot do it, or --addr " + c.addr + " is no capacity provider."
 	case codes.DeadlineExceeded:
-		return "The provider did not answer in time. A call that changes something may have been accepted all the same: capacityctl get shows it, and the same call again is a replay."
+		return c.viaProxy("The provider did not answer in time.") + " A call that changes something may have been accepted all the same: capacityctl get shows it, and the same call again is a replay."
 	case codes.Unavailable:
 		return c.unreachable(text)
 	default:
@@ -102,7 +102,12 @@ func (c *connection) unreachable(text string) string {
 		}
 		return false
 	}
+	proxy := c.proxy()
 	switch {
+	case proxy != "" && has("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable"):
+		return "The proxy " + proxy + " cannot be reached, and HTTPS_PROXY has connections to " + c.addr + " go through it. Check it, or name the provider's host in NO_PROXY."
+	case proxy != "" && has("connect handshake", "HTTP response", "HTTP request"):
+		return "The proxy " + proxy + ", which HTTPS_PROXY names, does not connect to " + c.addr + ". Have it let this host and port through, or name the provider's host in NO_PROXY."
 	case has("connection refused"):
 		return "Nothing listens on " + c.addr + ". Is the provider running, and is this its --addr?"
 	case has("no such host", "i/o timeout", "no route to host", "network is unreachable"):
@@ -123,9 +128,9 @@ func (c *connection) unreachable(text string) string {
 		// In TLS 1.3 a client may learn that its certificate is refused only from
 		// the connection being closed.
 		if c.insecure {
-			return "The connection was closed at once: the provider most likely speaks TLS. Leave --insecure out, and give its CA with --tls-ca."
+			return c.viaProxy("The connection was closed at once: the provider most likely speaks TLS. Leave --insecure out, and give its CA with --tls-ca.")
 		}
-		return c.refusedCertificate("The connection was closed: if it happens again, it is most likely for the client certificate")
+		return c.refusedCertificate(c.viaProxy("The connection was closed: if it happens again, it is most likely for the client certificate"))
 	default:
 		return "The provider is starting or stopping, or cannot write its state: look at its log and at /readyz. Try again; what was accepted before the connection broke is a replay then."
 	}
