@@ -142,7 +142,7 @@ func TestRenewedToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewed := token.Derive(secret, ct.MachineID)
+	renewed := token.Derive(secret, ct.MachineID, "op-1")
 	var bearers seen
 	var mu sync.Mutex
 	accepted := []string{server.Token, renewed}

@@ -70,7 +70,7 @@ type Fake struct {
 	Processes bool
 	// Restore makes the servers of the machines on record again, under their ids, and
 	// boots their hosts.
-	Restore func(records iter.Seq[machine.Record], userData func(machineID string) ([]byte, error)) error
+	Restore func(records iter.Seq[machine.Record], userData func(machineID, operationID string) ([]byte, error)) error
 	// Close ends the API, the cloud and its hosts.
 	Close func() error
 }

@@ -27,7 +27,7 @@ import (
 // which commands reach them.
 type bootstrap struct {
 	delivery delivery.Delivery
-	userData func(machineID string) ([]byte, error)
+	userData func(machineID, operationID string) ([]byte, error)
 	sealer   *lifecycle.Sealer // nil: no blob is kept, not even sealed
 	// The bootstrap channel and what it shows to agents; nil where the vendor
 	// delivers.
@@ -39,7 +39,7 @@ type bootstrap struct {
 func openBootstrap(ctx context.Context, cfg *Config, back *Backend, trial *Trial, st *store.Store, reg prometheus.Registerer, log *slog.Logger) (*bootstrap, error) {
 	if cfg.vendor.Delivers {
 		base, err := readFile("base-user-data", cfg.BaseUserData)
-		return &bootstrap{delivery: back.Delivery, userData: func(string) ([]byte, error) { return base, nil }}, err
+		return &bootstrap{delivery: back.Delivery, userData: func(string, string) ([]byte, error) { return base, nil }}, err
 	}
 	secret, previous, sealer, err := bootstrapSecret(cfg, trial, log)
 	if err != nil {
@@ -53,7 +53,7 @@ func openBootstrap(ctx context.Context, cfg *Config, back *Backend, trial *Trial
 		Secret:   secret,
 		Previous: previous,
 		Locks:    hostLocks{st},
-		Known:    func(id string) bool { _, _, ok := st.Get(id); return ok },
+		Life:     func(id string) (channel.Life, bool) { return lifeOf(st, id) },
 		Settled:  func(id, command string) bool { return settled(st, id, command) },
 		Packages: front.packages,
 		Log:      log,
@@ -62,9 +62,9 @@ func openBootstrap(ctx context.Context, cfg *Config, back *Backend, trial *Trial
 	if err != nil {
 		return nil, errors.Join(err, front.listener.Close())
 	}
-	userData := func(id string) ([]byte, error) {
+	userData := func(id, operation string) ([]byte, error) {
 		p := front.params
-		p.MachineID, p.Token = id, token.Derive(secret, id)
+		p.MachineID, p.Token = id, token.Derive(secret, id, operation)
 		p.CAPEM = front.certs.Current().Bundle.PEM
 		return cloudinit.Render(p)
 	}

@@ -25,8 +25,8 @@ func (l hostLocks) LockedTo(machineID string) string {
 }
 
 // Lock implements channel.Locks.
-func (l hostLocks) Lock(ctx context.Context, machineID, digest string) (string, error) {
-	mutation := machine.LockHost(digest)
+func (l hostLocks) Lock(ctx context.Context, machineID, life, digest string) (string, error) {
+	mutation := machine.LockHost(life, digest)
 	if rec, _, ok := l.st.Get(machineID); !ok {
 		return "", nil
 	} else if _, change, err := mutation(rec); err != nil || change == machine.Unchanged {
@@ -37,6 +37,16 @@ func (l hostLocks) Lock(ctx context.Context, machineID, digest string) (string, 
 		return "", err
 	}
 	return rec.LockedTo(), nil
+}
+
+// lifeOf is the life whose tokens a machine's host may use, and whether there is
+// such a machine.
+func lifeOf(st *store.Store, machineID string) (life channel.Life, known bool) {
+	rec, _, known := st.Get(machineID)
+	if now, ok := rec.Life(); ok {
+		life = channel.Life{ID: now.ID, Plain: now.Plain}
+	}
+	return life, known
 }
 
 // hostsHandler shows the hosts on the admin socket.

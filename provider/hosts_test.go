@@ -27,7 +27,7 @@ func TestHostLocksAreOnRecord(t *testing.T) {
 	for id, host := range map[string]string{"m-1": "z/1", "free": ""} {
 		_, err := st.Do(t.Context(), id, func(cur machine.Record) (machine.Record, machine.Change, error) {
 			next := cur.Clone()
-			next.ID, next.State, next.Host = id, machine.Idle, host
+			next.ID, next.State, next.Host, next.History.Create = id, machine.Idle, host, "op-1"
 			return next, machine.Visible, nil
 		})
 		if err != nil {
@@ -36,12 +36,15 @@ func TestHostLocksAreOnRecord(t *testing.T) {
 	}
 	want := func(id, digest, want string) {
 		t.Helper()
-		if got, err := (hostLocks{st}).Lock(t.Context(), id, digest); got != want || err != nil {
+		if got, err := (hostLocks{st}).Lock(t.Context(), id, "op-1", digest); got != want || err != nil {
 			t.Errorf("%s by %s: tied to %q, %v; want %q", id, digest, got, err, want)
 		}
 		if got := (hostLocks{st}).LockedTo(id); got != want {
 			t.Errorf("%s: tied to %q, want %q", id, got, want)
 		}
+	}
+	if got, err := (hostLocks{st}).Lock(t.Context(), "m-1", "op-0", "former"); got != "" || err != nil {
+		t.Errorf("a host of an earlier life is tied: %q, %v", got, err)
 	}
 	want("m-1", "first", "first")
 	want("m-1", "second", "first")

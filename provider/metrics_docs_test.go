@@ -38,7 +38,7 @@ func TestMetricsAreThoseOfTheList(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := channel.New(channel.Options{
-		Secret: secret, Known: func(string) bool { return false }, Settled: func(string, string) bool { return false }, Log: quiet, Metrics: reg,
+		Secret: secret, Life: func(string) (channel.Life, bool) { return channel.Life{}, false }, Settled: func(string, string) bool { return false }, Log: quiet, Metrics: reg,
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func BenchmarkScrape(b *testing.B) {
 				b.Fatal(err)
 			}
 			ch, err := channel.New(channel.Options{
-				Secret: secret, Known: func(string) bool { return true }, Settled: func(string, string) bool { return false },
+				Secret: secret, Life: func(string) (channel.Life, bool) { return channel.Life{ID: "op-1"}, true }, Settled: func(string, string) bool { return false },
 				Log: slog.New(slog.DiscardHandler), Metrics: reg,
 			})
 			if err != nil {
@@ -66,7 +66,7 @@ func BenchmarkScrape(b *testing.B) {
 			for i := range machines {
 				id := fmt.Sprint("m-", i)
 				r := httptest.NewRequest(http.MethodGet, "/v1/command?machine_id="+id, nil)
-				r.Header.Set("Authorization", "Bearer "+token.Derive(secret, id))
+				r.Header.Set("Authorization", "Bearer "+token.Derive(secret, id, "op-1"))
 				hosts.ServeHTTP(httptest.NewRecorder(), r)
 			}
 			handler := telemetry.NewHandler(reg, func() []string { return nil })

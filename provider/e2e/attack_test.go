@@ -31,6 +31,8 @@ type target struct {
 	ca   *authority
 	addr string // of the channel
 	ids  []string
+	// lives are the operation ids of the machines' Creates.
+	lives map[string]string
 }
 
 // channelArgs are the flags of a provider that serves the channel with a
@@ -46,7 +48,7 @@ func channelArgs(ca *authority, more ...string) []string {
 
 func newTarget(t *testing.T, ca *authority, secrets []string, args ...string) *target {
 	t.Helper()
-	a := &target{provider: startProvider(t, environment(secrets...), nil, args...), t: t, ca: ca}
+	a := &target{provider: startProvider(t, environment(secrets...), nil, args...), t: t, ca: ca, lives: map[string]string{}}
 	a.addr = strings.Replace(a.line(`bootstrap channel.*listen=(\S+)`)[1], "127.0.0.1", "localhost", 1)
 	for _, m := range a.list().GetMachines() {
 		a.ids = append(a.ids, m.GetId())
@@ -109,12 +111,21 @@ func (a *target) ask(t *testing.T, method, path, id string, header http.Header, 
 	return resp.StatusCode, resp.Header, string(content)
 }
 
-func bearerOf(secret, id string, more ...string) http.Header {
-	h := http.Header{"Authorization": {"Bearer " + channelToken(secret, id)}}
-	for i := 0; i+1 < len(more); i += 2 {
-		h.Set(more[i], more[i+1])
-	}
-	return h
+// token is the machine's in its present life.
+func (a *target) token(secret, id string) string { return channelToken(secret, id, a.lives[id]) }
+
+func (a *target) bearer(secret, id string) http.Header {
+	return http.Header{"Authorization": {"Bearer " + a.token(secret, id)}}
+}
+
+// begin has a machine created, as far as that goes without a host.
+func (a *target) begin(t *testing.T, secret, id string) {
+	t.Helper()
+	a.lives[id] = a.must("Create", id, token{}, unspecified)
+	await(t, "the life of "+id, func() bool {
+		code, _, _ := a.ask(t, http.MethodPut, "/v1/command", id, a.bearer(secret, id), nil) // no contact
+		return code == http.StatusMethodNotAllowed
+	})
 }
 
 // TestChannelUnderAttack sends the built provider what no agent would.
@@ -122,7 +133,10 @@ func TestChannelUnderAttack(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	a := newTarget(t, ca, []string{"BIGFLEET_BOOTSTRAP_SECRET=" + attackSecret}, channelArgs(ca)...)
-	good := channelToken(attackSecret, a.ids[0])
+	for _, id := range a.ids[:6] {
+		a.begin(t, attackSecret, id)
+	}
+	good := a.token(attackSecret, a.ids[0])
 	auth := "Host: localhost\r\nAuthorization: Bearer " + good + "\r\n"
 	poll := "GET /v1/command?machine_id=" + a.ids[0] + " HTTP/1.1\r\n"
 	ack := "POST /v1/ack?machine_id=" + a.ids[0] + " HTTP/1.1\r\n"
@@ -137,14 +151,17 @@ func TestChannelUnderAttack(t *testing.T) {
 			"empty":             {a.ids[0], []string{"Bearer "}},
 			"another scheme":    {a.ids[0], []string{"Basic " + good}},
 			"twice":             {a.ids[0], []string{"Bearer " + good, "Bearer " + good}},
-			"another machine's": {a.ids[0], []string{"Bearer " + channelToken(attackSecret, a.ids[1])}},
-			"another secret's":  {a.ids[0], []string{"Bearer " + channelToken("another secret of enough bytes to do", a.ids[0])}},
+			"another machine's": {a.ids[0], []string{"Bearer " + a.token(attackSecret, a.ids[1])}},
+			"another secret's":  {a.ids[0], []string{"Bearer " + a.token("another secret of enough bytes to do", a.ids[0])}},
 			"truncated":         {a.ids[0], []string{"Bearer " + good[:40]}},
 			"with more":         {a.ids[0], []string{"Bearer " + good + "AAAA"}},
 			"oversized":         {a.ids[0], []string{"Bearer " + strings.Repeat("A", 8000)}},
 			"no base64":         {a.ids[0], []string{"Bearer " + strings.Repeat("!", 44)}},
-			"unknown machine":   {"nobody", []string{"Bearer " + channelToken(attackSecret, "nobody")}},
-			"no machine":        {"", []string{"Bearer " + channelToken(attackSecret, "")}},
+			"another life's":    {a.ids[0], []string{"Bearer " + channelToken(attackSecret, a.ids[0], a.lives[a.ids[1]])}},
+			"no host":           {a.ids[9], []string{"Bearer " + a.token(attackSecret, a.ids[9])}},
+			"no host, plain":    {a.ids[9], []string{"Bearer " + plainToken(attackSecret, a.ids[9])}},
+			"unknown machine":   {"nobody", []string{"Bearer " + a.token(attackSecret, "nobody")}},
+			"no machine":        {"", []string{"Bearer " + a.token(attackSecret, "")}},
 			"long machine":      {strings.Repeat("m", 300), []string{"Bearer " + good}},
 		} {
 			for _, path := range []string{"/v1/command", "/v1/ack", "/v1/packages/x", "/metrics", "/"} {
@@ -166,7 +183,7 @@ func TestChannelUnderAttack(t *testing.T) {
 	})
 
 	t.Run("any alphabet of base64", func(t *testing.T) {
-		sum, err := base64.StdEncoding.DecodeString(channelToken(attackSecret, a.ids[1]))
+		sum, err := base64.StdEncoding.DecodeString(a.token(attackSecret, a.ids[1]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +197,7 @@ func TestChannelUnderAttack(t *testing.T) {
 
 	t.Run("one request is one request", func(t *testing.T) {
 		// What is smuggled is a poll with a right token: it must not be answered.
-		inner := "GET /v1/command?machine_id=" + a.ids[2] + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + channelToken(attackSecret, a.ids[2]) + "\r\n\r\n"
+		inner := "GET /v1/command?machine_id=" + a.ids[2] + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + a.token(attackSecret, a.ids[2]) + "\r\n\r\n"
 		length := fmt.Sprintf("Content-Length: %d\r\n", len(inner))
 		json := "Content-Type: application/json\r\n"
 		for name, request := range map[string]string{
@@ -240,7 +257,7 @@ func TestChannelUnderAttack(t *testing.T) {
 			{http.MethodTrace, "/v1/command", 405}, {http.MethodDelete, "/v1/ack", 405}, {"BREW", "/v1/ack", 405}, {http.MethodGet, "/v1/ack", 405},
 		} {
 			time.Sleep(200 * time.Millisecond) // the machine's own rate
-			answer := a.raw(t, c.method+" "+c.path+"?machine_id="+a.ids[3]+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer "+channelToken(attackSecret, a.ids[3])+"\r\n\r\n")
+			answer := a.raw(t, c.method+" "+c.path+"?machine_id="+a.ids[3]+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer "+a.token(attackSecret, a.ids[3])+"\r\n\r\n")
 			if !strings.HasPrefix(answer, fmt.Sprint("HTTP/1.1 ", c.want)) || !strings.Contains(answer, "no-store") {
 				t.Errorf("%s %s: %.200q, want %d", c.method, c.path, answer, c.want)
 			}
@@ -327,7 +344,7 @@ func (a *target) flood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req.Header = bearerOf(attackSecret, victim)
+			req.Header = a.bearer(attackSecret, victim)
 			began := time.Now()
 			resp, err := client.Do(req)
 			if err != nil {
@@ -357,7 +374,7 @@ func (a *target) flood(t *testing.T) {
 					return
 				}
 				if i%4 != 0 { // the others have no token: a handshake for each request
-					req.Header = bearerOf(attackSecret, attacker)
+					req.Header = a.bearer(attackSecret, attacker)
 				}
 				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 				resp, err := own.Do(req.WithContext(short))
@@ -390,8 +407,8 @@ func (a *target) flood(t *testing.T) {
 	}
 }
 
-// timing compares how long the refusals of an unknown machine and of a wrong
-// token take.
+// timing compares how long the refusals of an unknown machine, of one without a host
+// and of a wrong token take.
 func (a *target) timing(t *testing.T) {
 	sample := func(id, bearer string) time.Duration {
 		c := a.conn(t) // with its handshake done: a refusal ends the connection
@@ -406,9 +423,9 @@ func (a *target) timing(t *testing.T) {
 		}
 		return time.Since(began)
 	}
-	wrong := channelToken("another secret of enough bytes to do", a.ids[0])
+	wrong := a.token("another secret of enough bytes to do", a.ids[0])
 	unknown := strings.Repeat("x", len(a.ids[0]))
-	classes := []struct{ id, bearer string }{{unknown, channelToken(attackSecret, unknown)}, {a.ids[0], wrong}}
+	classes := []struct{ id, bearer string }{{unknown, a.token(attackSecret, unknown)}, {a.ids[0], wrong}, {a.ids[9], plainToken(attackSecret, a.ids[9])}}
 	took := make([][]time.Duration, len(classes))
 	for range 400 {
 		// Interleaved, in random order: what else the machine does meets both alike.
@@ -416,10 +433,12 @@ func (a *target) timing(t *testing.T) {
 			took[i] = append(took[i], sample(classes[i].id, classes[i].bearer))
 		}
 	}
-	share := longer(took[0], took[1])
-	t.Logf("an unknown machine takes longer than a wrong token in %.1f %% of pairs", 100*share)
-	if !alike(share) {
-		t.Errorf("an unknown machine takes longer than a wrong token in %.1f %% of pairs: the two can be told apart", 100*share)
+	for i, what := range []string{"an unknown machine", "", "one without a host"} {
+		share := longer(took[i], took[1])
+		t.Logf("%s takes longer than a wrong token in %.1f %% of pairs", what, 100*share)
+		if what != "" && !alike(share) {
+			t.Errorf("%s takes longer than a wrong token in %.1f %% of pairs: the two can be told apart", what, 100*share)
+		}
 	}
 	// The same samples, one of them slower by a quarter of its time, are not alike:
 	// the test would have seen it.
@@ -480,11 +499,11 @@ func TestTokenIsTiedToItsHost(t *testing.T) {
 	args := channelArgs(ca, "--state="+filepath.Join(dir, "state.db"), "--admin-socket="+socket, "--log-level=debug")
 	secret := func(s string) string { return "BIGFLEET_BOOTSTRAP_SECRET=" + s }
 	a := newTarget(t, ca, []string{secret(attackSecret)}, args...)
-	id := a.ids[0]
+	id, life := a.ids[0], ""
 	pollFrom := func(host, secret string) (int, http.Header) {
 		t.Helper()
 		time.Sleep(250 * time.Millisecond) // the machine's rate
-		header := bearerOf(secret, id)
+		header := http.Header{"Authorization": {"Bearer " + channelToken(secret, id, life)}}
 		if host != "" {
 			header.Set("Bigfleet-Agent-Host", host)
 		}
@@ -499,7 +518,7 @@ func TestTokenIsTiedToItsHost(t *testing.T) {
 	}
 	create := func(host string) {
 		t.Helper()
-		a.must("Create", id, token{}, unspecified)
+		life = a.must("Create", id, token{}, unspecified)
 		await(t, "IDLE", func() bool {
 			pollFrom(host, attackSecret)
 			return a.get(id).GetState() == idle
@@ -547,7 +566,7 @@ func TestTokenIsTiedToItsHost(t *testing.T) {
 		code, headers = pollFrom("canary-host-two", attackSecret)
 		return code == http.StatusOK
 	})
-	if got := headers.Get("Bigfleet-Agent-Token"); got != channelToken(next, id) {
+	if got := headers.Get("Bigfleet-Agent-Token"); got != channelToken(next, id, life) {
 		t.Errorf("the host is handed %q, want its new token", got)
 	}
 	mustCtl(t, "1 with the previous secret", "host", "list", "--socket", socket, "--previous")
@@ -563,7 +582,7 @@ func TestTokenIsTiedToItsHost(t *testing.T) {
 	if code, _ = pollFrom("canary-host-two", next); code != http.StatusOK && code != http.StatusNoContent {
 		t.Errorf("the new token after the rollout: %d", code)
 	}
-	hidden := canaries{"host id": "canary-host-two", "secret": attackSecret, "next secret": next, "token": channelToken(next, id), "blob": "canary-blob"}
+	hidden := canaries{"host id": "canary-host-two", "secret": attackSecret, "next secret": next, "token": channelToken(next, id, life), "blob": "canary-blob"}
 	hidden.in(t, "the log", []byte(log+a.text()))
 	hidden.inFiles(t, dir, filepath.Join(dir, "state.db.fake"))
 }

@@ -19,9 +19,14 @@ import (
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 )
 
-// channelToken is the token of a machine by the recipe of the documentation,
-// not by the code under test.
-func channelToken(secret, machineID string) string {
+// channelToken is the token of a machine in the life that a Create began, by the
+// recipe of the documentation, not by the code under test.
+func channelToken(secret, machineID, life string) string {
+	return plainToken(secret, machineID+"\n"+life)
+}
+
+// plainToken is the one that is the same in all lives of a machine.
+func plainToken(secret, machineID string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(machineID))
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
@@ -125,14 +130,27 @@ func TestRealBackend(t *testing.T) {
 		addr := p.line(`bootstrap channel.*listen=(\S+)`)[1]
 		return host{t, ca.trusting(0), "https://" + strings.Replace(addr, "127.0.0.1", "localhost", 1), id, token}
 	}
-	agent := dial(ids[0], channelToken(secret, ids[0]))
-	neighbour := dial(ids[1], channelToken(secret, ids[1]))
+	create, beside := p.must("Create", ids[0], token{"s", 1, 1}, unspecified), p.must("Create", ids[1], token{}, unspecified)
+	agent := dial(ids[0], channelToken(secret, ids[0], create))
+	neighbour := dial(ids[1], channelToken(secret, ids[1], beside))
+	// The first machine's, by the beginning of its name: the id and a hash.
+	var server string
+	await(t, "both servers booted", func() bool {
+		ran := regexp.MustCompile(`level=INFO msg="server state" id=(\S+) .*state=running`).FindAllStringSubmatch(cloud.text(), -1)
+		for _, m := range ran {
+			if _, shown := fetch(t, api+"/instance/v1/zones/fr-par-1/servers/"+m[1], secretKey); strings.Contains(shown, "bigfleet-machine="+ids[0]+`"`) {
+				server = m[1]
+			}
+		}
+		return len(ran) == 2 && server != ""
+	})
 
 	t.Run("authorisation comes first and says nothing", func(t *testing.T) {
 		var answers []string
 		for _, c := range []struct{ id, token string }{
-			{ids[0], ""}, {ids[0], "wrong"}, {ids[0], channelToken(secret, ids[1])}, {ids[0], channelToken("another secret of enough bytes to do", ids[0])},
-			{"nobody", channelToken(secret, "nobody")}, {"", channelToken(secret, "")},
+			{ids[0], ""}, {ids[0], "wrong"}, {ids[0], neighbour.token}, {ids[0], channelToken("another secret of enough bytes to do", ids[0], create)},
+			{ids[0], channelToken(secret, ids[0], beside)}, {ids[0], channelToken(secret, ids[0], "")},
+			{"nobody", channelToken(secret, "nobody", create)}, {"", channelToken(secret, "", create)},
 		} {
 			h := dial(c.id, c.token)
 			h.t = t
@@ -159,28 +177,21 @@ func TestRealBackend(t *testing.T) {
 			}
 		}
 	})
-	if code, _ := agent.poll(0); code != http.StatusNoContent {
-		t.Errorf("nothing is pending: %d", code)
-	}
-
-	create := p.must("Create", ids[0], token{"s", 1, 1}, unspecified)
-	var server string
-	await(t, "a server that booted", func() bool {
-		m := regexp.MustCompile(`level=INFO msg="server state" id=(\S+) .*state=running`).FindStringSubmatch(cloud.text())
-		if m != nil {
-			server = m[1]
-		}
-		return m != nil
-	})
 	userData := api + "/instance/v1/zones/fr-par-1/servers/" + server + "/user_data/cloud-init"
 	t.Run("user data holds the machine's token and no other secret", func(t *testing.T) {
 		code, data := fetch(t, userData, secretKey)
 		hidden := canaries{"bootstrap secret": secret, "secret key": secretKey, "neighbour's token": neighbour.token}
 		hidden.in(t, "the user data", []byte(data))
+		if config := regexp.MustCompile(`"token"\s*:\s*"([^"]+)"`).FindStringSubmatch(data); config == nil || config[1] != agent.token {
+			t.Errorf("the token is not the one that the documentation says: %t", config != nil)
+		}
 		if code != http.StatusOK || !strings.HasPrefix(data, "#cloud-config") && !strings.HasPrefix(data, "Content-Type: multipart/") {
 			t.Errorf("%d, it begins with %.40q", code, data)
 		}
 	})
+	if code, _ := neighbour.poll(0); code != http.StatusNoContent {
+		t.Errorf("nothing is pending: %d", code)
+	}
 	if m := p.get(ids[0]); m.GetState() != creating || m.GetHost() != nil {
 		t.Errorf("before the host was heard from: %v", m)
 	}

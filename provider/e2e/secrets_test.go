@@ -113,9 +113,6 @@ func TestSecretsStayIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, id := range ids {
-		hidden[fmt.Sprintf("token %d", i)] = tokens.Derive(hmacKey, id)
-	}
 	hosts := state + ".fake" // the fake's servers and their disks: a host has its token and, on its tmpfs, its blob
 	hidden["channel's key"] = lines(t, filepath.Join(hosts, "channel.pem"))[len(lines(t, filepath.Join(hosts, "channel.pem")))-3]
 
@@ -147,8 +144,9 @@ func TestSecretsStayIn(t *testing.T) {
 		}
 	}
 
-	for _, id := range ids {
-		p.must("Create", id, token{}, idle)
+	for i, id := range ids {
+		hidden[fmt.Sprintf("plain token %d", i)] = tokens.DerivePlain(hmacKey, id)
+		hidden[fmt.Sprintf("token %d", i)] = tokens.Derive(hmacKey, id, p.must("Create", id, token{}, idle))
 	}
 	// What a host proves itself by, beside its token.
 	for _, path := range named(t, hosts, "host-id") {

@@ -101,7 +101,7 @@ func (l levelled) WithGroup(name string) slog.Handler {
 
 // restore makes the servers of the state's machines again, under their ids, and
 // boots their hosts.
-func (f *fake) restore(records iter.Seq[machine.Record], userData func(machineID string) ([]byte, error)) error {
+func (f *fake) restore(records iter.Seq[machine.Record], userData func(machineID, operationID string) ([]byte, error)) error {
 	if f.settings.metal() {
 		return f.restoreMetal(records, userData)
 	}
@@ -121,12 +121,12 @@ func (f *fake) restore(records iter.Seq[machine.Record], userData func(machineID
 		if !ok {
 			continue
 		}
-		data, err := userData(rec.ID)
+		data, err := userData(rec.ID, rec.History.Create)
 		if err == nil {
 			err = f.cloud.Restore(fakecloud.Existing{
 				ID: id, Zone: zone, Project: f.account.ProjectID, CommercialType: rec.Offer.InstanceType, Image: f.settings.Image,
 				Name:     scaleway.ServerName(rec.ID, rec.History.Create),
-				Tags:     scaleway.Tags{Owner: f.owner, Machine: rec.ID, Operation: rec.History.Create, Cluster: cluster}.List(),
+				Tags:     f.tags(rec, cluster),
 				UserData: data,
 			})
 		}
@@ -135,6 +135,15 @@ func (f *fake) restore(records iter.Seq[machine.Record], userData func(machineID
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// tags are those of the server of a machine.
+func (f *fake) tags(rec machine.Record, cluster string) []string {
+	tags := scaleway.Tags{Owner: f.owner, Machine: rec.ID, Operation: rec.History.Create, Cluster: cluster}
+	if rec.Bound {
+		tags.Life = tags.Operation
+	}
+	return tags.List()
 }
 
 // Close stops the API, the cloud and its hosts.

@@ -16,7 +16,7 @@ import (
 )
 
 // restoreMetal is restore for dedicated servers.
-func (f *fake) restoreMetal(records iter.Seq[machine.Record], userData func(machineID string) ([]byte, error)) error {
+func (f *fake) restoreMetal(records iter.Seq[machine.Record], userData func(machineID, operationID string) ([]byte, error)) error {
 	var errs []error
 	for rec := range records {
 		server, there := f.metalOf(rec)
@@ -24,7 +24,7 @@ func (f *fake) restoreMetal(records iter.Seq[machine.Record], userData func(mach
 			continue
 		}
 		var err error
-		if server.UserData, err = userData(rec.ID); err == nil {
+		if server.UserData, err = userData(rec.ID, rec.History.Create); err == nil {
 			err = f.cloud.RestoreMetal(server)
 		}
 		if err != nil {
@@ -57,6 +57,6 @@ func (f *fake) metalOf(rec machine.Record) (fakecloud.Existing, bool) {
 	return fakecloud.Existing{
 		ID: id, Zone: zone, Project: f.account.ProjectID, CommercialType: rec.Offer.InstanceType,
 		Name: name, Hostname: name, Installed: installed,
-		Tags: scaleway.Tags{Owner: f.owner, Machine: rec.ID, Operation: rec.History.Create, Cluster: cluster}.List(),
+		Tags: f.tags(rec, cluster),
 	}, ok
 }

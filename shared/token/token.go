@@ -1,10 +1,14 @@
 // Package token derives and verifies the bearer token that one machine's agent
 // presents on the bootstrap channel.
 //
-// A token is base64(HMAC-SHA256(bootstrap secret, machine id)) in the standard
-// alphabet with padding, so that an operator can check one with
+// A token is base64(HMAC-SHA256(bootstrap secret, machine id, line feed, life)) in
+// the standard alphabet with padding, so that an operator can check one with
 //
-//	printf %s "$ID" | openssl dgst -sha256 -hmac "$SECRET" -binary | base64
+//	printf '%s\n%s' "$ID" "$LIFE" | openssl dgst -sha256 -hmac "$SECRET" -binary | base64
+//
+// The life is the operation id of the machine's Create: ids are used again, and
+// what a host of an earlier life holds must not open what the next one is sent.
+// Earlier releases left the life out, which DerivePlain and VerifyPlain still do.
 //
 // Tokens are never stored by the provider: it derives them again on each
 // request.
@@ -45,19 +49,37 @@ func (s Secret) String() string { return "[redacted]" }
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return "token.Secret{[redacted]}" }
 
-// Derive returns the token of the machine.
-func Derive(s Secret, machineID string) string {
-	return base64.StdEncoding.EncodeToString(sum(s, machineID))
-}
+// Derive returns the machine's token in one of its lives. Neither id has a line
+// feed in it, so no two pairs, and no pair and no plain id, have one token.
+func Derive(s Secret, machineID, life string) string { return encode(s, message(machineID, life)) }
+
+// DerivePlain returns the token that is the same in all lives of the machine.
+func DerivePlain(s Secret, machineID string) string { return encode(s, machineID) }
 
 // ErrMismatch says that a token is not the machine's. It does not say why, so
 // that a caller cannot leak it either.
 var ErrMismatch = errors.New("token does not belong to the machine")
 
-// Verify checks a presented token against the machine's in constant time. The
-// presented text may use the standard or the URL alphabet, padded or not.
-func Verify(s Secret, machineID, presented string) error {
-	want := sum(s, machineID)
+// Verify checks a presented token against the machine's in one of its lives, in
+// constant time. The presented text may use the standard or the URL alphabet,
+// padded or not.
+func Verify(s Secret, machineID, life, presented string) error {
+	return verify(s, message(machineID, life), presented)
+}
+
+// VerifyPlain is Verify for what DerivePlain returns.
+func VerifyPlain(s Secret, machineID, presented string) error {
+	return verify(s, machineID, presented)
+}
+
+func message(machineID, life string) string { return machineID + "\n" + life }
+
+func encode(s Secret, message string) string {
+	return base64.StdEncoding.EncodeToString(sum(s, message))
+}
+
+func verify(s Secret, message, presented string) error {
+	want := sum(s, message)
 	got, err := Decode(presented)
 	// The comparison runs on undecodable input too, so that bad base64 costs
 	// the same work as a wrong token.
@@ -90,8 +112,8 @@ func Decode(presented string) ([]byte, error) {
 	return raw, nil
 }
 
-func sum(s Secret, machineID string) []byte {
+func sum(s Secret, message string) []byte {
 	mac := hmac.New(sha256.New, s.key)
-	mac.Write([]byte(machineID))
+	mac.Write([]byte(message))
 	return mac.Sum(nil)
 }

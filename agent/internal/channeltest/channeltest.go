@@ -72,7 +72,7 @@ func Start(t testing.TB, opt Options) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Token: token.Derive(secret, MachineID), changed: make(chan struct{})}
+	s := &Server{Token: token.Derive(secret, MachineID, "op-1"), changed: make(chan struct{})}
 	s.auth = "Bearer " + s.Token
 	server := httptest.NewUnstartedServer(s)
 	// Clients that go away are not worth a line.

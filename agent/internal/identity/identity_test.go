@@ -86,7 +86,7 @@ func TestTokenReplacesTheConfiguredOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return token.Derive(s, "m")
+		return token.Derive(s, "m", "op-1")
 	}
 	configured, replacement := derive("a"), derive("b")
 	want := func(what, configured, want string) {

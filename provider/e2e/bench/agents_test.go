@@ -57,9 +57,11 @@ func agentsOnce(b *testing.B) {
 	channel, roots, flags := channelFlags(b, dir)
 	s := serve(b, agents, filepath.Join(dir, "state.db"), append(flags, "--fake-hosts=none", "--fake-scale=0.001")...)
 	ids := s.ids()
+	f := newFleet(b, channel, roots, ids, s.lives(ids))
+	f.greet()
+	await(b, "hosts", func() bool { return s.inState(pb.MachineState_MACHINE_STATE_IDLE) == agents })
 	empty := settledRSS(s)
 
-	f := newFleet(b, channel, roots, ids)
 	began := time.Now()
 	f.start()
 	await(b, "every poll", func() bool { return f.polling.Load() >= agents })
@@ -70,12 +72,7 @@ func agentsOnce(b *testing.B) {
 	time.Sleep(window)
 	idle, parked := s.cpu()-before, s.rss()
 
-	// The agents are there already: a Create needs nothing but the cloud. Not all
-	// machines get a server, since the fake cloud's servers are in this memory too.
-	ids = ids[:configures]
-	s.create(ids, 32)
-	await(b, "hosts", func() bool { return s.inState(pb.MachineState_MACHINE_STATE_IDLE) == configures })
-	accepted, sent := f.configure(s, ids)
+	accepted, sent := f.configure(s, ids[:configures])
 	f.stop()
 	b.ReportMetric(float64(accepted.at(0.99))/float64(time.Millisecond), "ms-p99")
 	b.ReportMetric(float64(parked)/1e6, "MB")
@@ -129,6 +126,7 @@ type fleet struct {
 	addr    string
 	conf    *tls.Config
 	ids     []string
+	lives   map[string]string // the operation ids of the machines' Creates
 	secret  token.Secret
 	polling atomic.Int64
 	dials   *semaphore.Weighted
@@ -141,18 +139,62 @@ type fleet struct {
 	blob map[string]chan time.Time // machine id → when its blob came
 }
 
-func newFleet(b *testing.B, addr string, roots *x509.CertPool, ids []string) *fleet {
+func newFleet(b *testing.B, addr string, roots *x509.CertPool, ids []string, lives map[string]string) *fleet {
 	secret, err := token.NewSecret([]byte(benchSecret))
 	if err != nil {
 		b.Fatal(err)
 	}
 	f := &fleet{
-		b: b, addr: addr, ids: ids, secret: secret, dials: semaphore.NewWeighted(64), blob: map[string]chan time.Time{},
+		b: b, addr: addr, ids: ids, lives: lives, secret: secret, dials: semaphore.NewWeighted(64), blob: map[string]chan time.Time{},
 		conf: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	b.Cleanup(f.stop)
 	return f
+}
+
+// greet has each host heard from once, which its Create waits for. A host whose
+// Create has not begun is refused.
+func (f *fleet) greet() {
+	var wg sync.WaitGroup
+	for _, id := range f.ids {
+		wg.Go(func() {
+			for status := http.StatusUnauthorized; status == http.StatusUnauthorized && f.ctx.Err() == nil; {
+				var err error
+				if status, err = f.greetOnce(id); err != nil {
+					f.b.Errorf("first contact of %s: %v", id, err)
+					return
+				}
+				if status == http.StatusUnauthorized {
+					time.Sleep(time.Second)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (f *fleet) greetOnce(id string) (int, error) {
+	if err := f.dials.Acquire(f.ctx, 1); err != nil {
+		return 0, err
+	}
+	defer f.dials.Release(1)
+	conn, err := (&tls.Dialer{Config: f.conf}).DialContext(f.ctx, "tcp", f.addr)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET "+command.PathCommand+"?machine_id="+id+" HTTP/1.1\r\n"+f.head(id)+"\r\n"); err != nil {
+		return 0, err
+	}
+	status, _, err := answer(bufio.NewReader(conn))
+	return status, err
+}
+
+// head is the headers of a machine's agent.
+func (f *fleet) head(id string) string {
+	return fmt.Sprintf("Host: %s\r\nAuthorization: Bearer %s\r\nUser-Agent: bigfleet-agent/bench\r\n%s: bench\r\n%s: configure,drain\r\n%s: boot-%s\r\n%s: host-%s\r\n",
+		f.addr, token.Derive(f.secret, id, f.lives[id]), command.HeaderVersion, command.HeaderKinds, command.HeaderBoot, id, command.HeaderHost, id)
 }
 
 func (f *fleet) start() {
@@ -184,8 +226,7 @@ func (f *fleet) agent(id string) error {
 	stopped := context.AfterFunc(f.ctx, func() { _ = conn.Close() }) // it ends the read
 	defer stopped()
 	defer conn.Close()
-	head := fmt.Sprintf("Host: %s\r\nAuthorization: Bearer %s\r\nUser-Agent: bigfleet-agent/bench\r\n%s: bench\r\n%s: configure,drain\r\n%s: boot-%s\r\n%s: host-%s\r\n",
-		f.addr, token.Derive(f.secret, id), command.HeaderVersion, command.HeaderKinds, command.HeaderBoot, id, command.HeaderHost, id)
+	head := f.head(id)
 	poll := "GET " + command.PathCommand + "?machine_id=" + id + "&wait=60 HTTP/1.1\r\n" + head + "\r\n"
 	in := bufio.NewReaderSize(conn, 1024)
 	for first := true; f.ctx.Err() == nil; first = false {
@@ -273,6 +314,22 @@ func await(b *testing.B, what string, cond func() bool) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// lives begins a life of each machine and returns the operation ids by which its
+// host's token is known.
+func (s *server) lives(ids []string) map[string]string {
+	s.b.Helper()
+	lives := make(map[string]string, len(ids))
+	reign := epoch.Add(1)
+	for i, id := range ids {
+		ack, err := s.Create(context.Background(), &pb.CreateRequest{MachineId: id, ShardId: "lives", ShardEpoch: reign, SequenceNumber: int64(i + 1)})
+		if err != nil {
+			s.b.Fatal(err)
+		}
+		lives[id] = ack.GetOperationId()
+	}
+	return lives
 }
 
 // inState counts machines.

@@ -10,7 +10,6 @@ import (
 
 	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/command"
-	"bigfleet-providers/shared/token"
 )
 
 // serveAck takes a host's report on its command and answers once the outcome is
@@ -33,6 +32,8 @@ func (s *Server) serveAck(w http.ResponseWriter, r *request) {
 			s.log.InfoContext(r.Context(), "a host reported on its command", append(logKeys(r.machine, o), telemetry.KeyOutcome, outcome(ack.OK), telemetry.KeyDuration, ack.Finished.Sub(ack.Started))...)
 		}
 		s.awaitRecord(w, r, o, first)
+	case s.isOver(r):
+		s.refuseFormer(w, r)
 	case s.settled(r.machine, ack.CommandID):
 		s.ackSettled(w, resultRepeated)
 	default:
@@ -89,15 +90,15 @@ func checkMediaType(r *request) error {
 func (s *Server) accept(r *request, ack *command.Ack) (o *offer, first bool) {
 	now := sighting(r)
 	s.mu.Lock()
-	b := s.mailboxes[r.machine]
-	if b == nil { // forgotten since the request was admitted
+	b := s.boxOf(r)
+	if b == nil { // its life ended since the request was admitted
 		s.mu.Unlock()
 		return nil, false
 	}
 	news := s.sight(b, now, r.previous)
 	switch {
 	case b.offered != nil && b.offered.id == ack.CommandID:
-		o, first = s.settle(b, ack.OK, s.clean(r.machine, b.offered, ack.Error), ack.Started, ack.Finished), true
+		o, first = s.settle(b, ack.OK, s.clean(r, b.offered, ack.Error), ack.Started, ack.Finished), true
 	case b.reported != nil && b.reported.id == ack.CommandID:
 		o = b.reported
 	}
@@ -107,11 +108,8 @@ func (s *Server) accept(r *request, ack *command.Ack) (o *offer, first bool) {
 }
 
 // clean cuts the secrets of the machine out of the host's words.
-func (s *Server) clean(machineID string, o *offer, words string) string {
-	secrets := []string{token.Derive(s.secret, machineID)}
-	if len(s.previous.Bytes()) > 0 {
-		secrets = append(secrets, token.Derive(s.previous, machineID))
-	}
+func (s *Server) clean(r *request, o *offer, words string) string {
+	secrets := s.tokens(r)
 	if len(o.blob) <= command.MaxErrorBytes { // a longer one cannot be in there
 		secrets = append(secrets, string(o.blob), base64.StdEncoding.EncodeToString(o.blob))
 	}

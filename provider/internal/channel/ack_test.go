@@ -56,7 +56,7 @@ func TestAckOfAFailure(t *testing.T) {
 		synctest.Wait()
 		failed := okAck("op-1")
 		failed.OK = false
-		failed.Error = "hook exited 1: " + blobCanary + " " + base64.StdEncoding.EncodeToString([]byte(blobCanary)) + " " + token.Derive(h.secret, "m-1")
+		failed.Error = "hook exited 1: " + blobCanary + " " + base64.StdEncoding.EncodeToString([]byte(blobCanary)) + " " + token.Derive(h.secret, "m-1", life)
 		acked := h.background(h.ackRequest("m-1", ackBody(t, failed)))
 		r := <-end
 		r.Confirm(nil)

@@ -10,7 +10,6 @@ import (
 
 	"bigfleet-providers/provider/internal/telemetry"
 	"bigfleet-providers/shared/command"
-	"bigfleet-providers/shared/token"
 )
 
 // maxTokenBytes bounds a presented token: 32 bytes of HMAC in base64 need 44.
@@ -20,11 +19,12 @@ const maxTokenBytes = 128
 type request struct {
 	*http.Request
 	machine string
+	life    string // that its token is of
 	query   url.Values
 	host    identity
 	// locked says that the machine's token is tied to this host, previous that
-	// the token is of the secret before.
-	locked, previous bool
+	// the token is of the secret before, plain that it is the same in all lives.
+	locked, previous, plain bool
 	// queryErr is the query's fault, which is told to authorised senders only.
 	queryErr error
 }
@@ -45,31 +45,23 @@ func (s *Server) authorise(next func(http.ResponseWriter, *request)) http.Handle
 			// an empty id.
 			r.machine, formed = "", false
 		}
-		known := s.known(r.machine)
-		verified := token.Verify(s.secret, r.machine, presented) == nil
-		if len(s.previous.Bytes()) > 0 { // whether the first one fits or not: equal work
-			r.previous = token.Verify(s.previous, r.machine, presented) == nil && !verified
-			verified = verified || r.previous
-		}
-		if !known || !verified || !formed {
-			s.unauthorised(w, hr, r.machine, formed, known)
+		life, known := s.life(r.machine)
+		if verified := s.verify(r, life, presented); !known || !verified || !formed {
+			s.unauthorised(w, hr, r.machine, formed, known, life)
 			return
 		}
 		if s.isStranger(r) {
 			s.refuseStranger(w, r) //nolint:contextcheck // it is in the request
 			return
 		}
-		ok, fresh := s.admit(r.machine)
-		if fresh && !s.known(r.machine) {
-			// It left the fleet and was forgotten meanwhile; the mailbox that
-			// this request made would stay for ever.
-			s.Forget(r.machine)
-			s.unauthorised(w, hr, r.machine, formed, false)
+		switch s.admit(r) {
+		case over:
+			s.refuseFormer(w, r) //nolint:contextcheck // as above
 			return
-		}
-		if !ok {
+		case tooMany:
 			s.throttle(w)
 			return
+		case passes:
 		}
 		prove(hr.Context())
 		next(w, r)
@@ -95,17 +87,19 @@ func bearer(h http.Header) (presented string, formed bool) {
 	return presented, true
 }
 
-func (s *Server) unauthorised(w http.ResponseWriter, r *http.Request, machineID string, formed, known bool) {
+func (s *Server) unauthorised(w http.ResponseWriter, r *http.Request, machineID string, formed, known bool, life Life) {
 	reason := reasonBadToken
 	switch {
 	case !formed:
 		reason = reasonMalformed
 	case !known:
 		reason = reasonUnknown
+	case life.ID == "":
+		reason = reasonNoHost
 	}
 	s.metrics.authFailures.WithLabelValues(reason).Inc()
 	if n, ok := s.refusals.due(); ok {
-		s.log.WarnContext(r.Context(), "refused a request on the bootstrap channel; with bad_token check that the bootstrap secret is the one the machine was created under",
+		s.log.WarnContext(r.Context(), "refused a request on the bootstrap channel; with bad_token check that the bootstrap secret is the one the machine was created under, and that the host is not one of an earlier life of the machine",
 			telemetry.KeyReason, reason, telemetry.KeyMachine, machineID, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n)
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")

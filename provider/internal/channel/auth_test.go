@@ -21,7 +21,7 @@ func TestAuthoriseRefusesAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHarness(t)
-	good := token.Derive(h.secret, "m-1")
+	good := token.Derive(h.secret, "m-1", life)
 	raw, err := base64.StdEncoding.DecodeString(good)
 	if err != nil {
 		t.Fatal(err)
@@ -38,19 +38,19 @@ func TestAuthoriseRefusesAlike(t *testing.T) {
 		"another scheme":       {"GET", "/v1/command?machine_id=m-1", []string{"Basic " + good}, reasonMalformed},
 		"two tokens":           {"GET", "/v1/command?machine_id=m-1", []string{"Bearer " + good, "Bearer " + good}, reasonMalformed},
 		"another machine's":    {"GET", "/v1/command?machine_id=m-2", []string{"Bearer " + good}, reasonBadToken},
-		"another secret's":     {"GET", "/v1/command?machine_id=m-1", []string{"Bearer " + token.Derive(other, "m-1")}, reasonBadToken},
+		"another secret's":     {"GET", "/v1/command?machine_id=m-1", []string{"Bearer " + token.Derive(other, "m-1", life)}, reasonBadToken},
 		"last bit wrong":       {"GET", "/v1/command?machine_id=m-1", []string{"Bearer " + base64.StdEncoding.EncodeToString(flipped)}, reasonBadToken},
 		"a byte short":         {"GET", "/v1/command?machine_id=m-1", []string{"Bearer " + base64.StdEncoding.EncodeToString(raw[:31])}, reasonBadToken},
 		"a byte long":          {"GET", "/v1/command?machine_id=m-1", []string{"Bearer " + base64.StdEncoding.EncodeToString(append(raw[:32:32], 0))}, reasonBadToken},
 		"hex":                  {"GET", "/v1/command?machine_id=m-1", []string{"Bearer zz"}, reasonBadToken},
 		"very long token":      {"GET", "/v1/command?machine_id=m-1", []string{"Bearer " + strings.Repeat("A", 4000)}, reasonMalformed},
-		"unknown machine":      {"GET", "/v1/command?machine_id=m-9", []string{"Bearer " + token.Derive(h.secret, "m-9")}, reasonUnknown},
-		"no machine":           {"GET", "/v1/command", []string{"Bearer " + token.Derive(h.secret, "")}, reasonMalformed},
-		"very long machine id": {"GET", "/v1/command?machine_id=" + strings.Repeat("m", 257), []string{"Bearer " + token.Derive(h.secret, strings.Repeat("m", 257))}, reasonMalformed},
+		"unknown machine":      {"GET", "/v1/command?machine_id=m-9", []string{"Bearer " + token.Derive(h.secret, "m-9", life)}, reasonUnknown},
+		"no machine":           {"GET", "/v1/command", []string{"Bearer " + token.Derive(h.secret, "", life)}, reasonMalformed},
+		"very long machine id": {"GET", "/v1/command?machine_id=" + strings.Repeat("m", 257), []string{"Bearer " + token.Derive(h.secret, strings.Repeat("m", 257), life)}, reasonMalformed},
 		"unknown path":         {"GET", "/v2?machine_id=m-1", nil, reasonMalformed},
 		"wrong method":         {"DELETE", "/v1/command?machine_id=m-1", nil, reasonMalformed},
 		"bad query":            {"GET", "/v1/command?machine_id=m-1&%zz;", nil, reasonMalformed},
-		"ack":                  {"POST", "/v1/ack?machine_id=m-1", []string{"Bearer " + token.Derive(h.secret, "m-2")}, reasonBadToken},
+		"ack":                  {"POST", "/v1/ack?machine_id=m-1", []string{"Bearer " + token.Derive(h.secret, "m-2", life)}, reasonBadToken},
 		"package":              {"GET", "/v1/packages/agent.deb?machine_id=m-1", nil, reasonMalformed},
 	}
 	for name, tt := range tests {
@@ -75,10 +75,10 @@ func TestAuthoriseRefusesAlike(t *testing.T) {
 }
 
 func TestAuthoriseAcceptsAnyAlphabet(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.Known = func(string) bool { return true } })
+	h := newHarness(t, everybody)
 	for range 64 { // some of them hold + and /
 		id := "m-" + strings.Repeat("y", len(h.mailboxes)+1)
-		std := token.Derive(h.secret, id)
+		std := token.Derive(h.secret, id, life)
 		url := strings.NewReplacer("+", "-", "/", "_").Replace(std)
 		for _, text := range []string{std, url, strings.TrimRight(std, "="), strings.TrimRight(url, "=")} {
 			w := h.poll(id, "", func(r *http.Request) { r.Header.Set("Authorization", "bearer "+text) })
@@ -151,7 +151,12 @@ func TestCommandsBringTheirAllowance(t *testing.T) {
 func TestForgottenWhileAuthorised(t *testing.T) {
 	calls := 0
 	h := newHarness(t, func(o *Options) {
-		o.Known = func(string) bool { calls++; return calls == 1 } // leaves the fleet in between
+		o.Life = func(string) (Life, bool) { // leaves the fleet in between
+			if calls++; calls > 1 {
+				return Life{}, false
+			}
+			return Life{ID: life}, true
+		}
 	})
 	wantStatus(t, h.poll("m-1", ""), http.StatusUnauthorized)
 	if len(h.mailboxes) != 0 {
@@ -161,7 +166,7 @@ func TestForgottenWhileAuthorised(t *testing.T) {
 
 func TestPanicIsCountedAndNotQuoted(t *testing.T) {
 	h := newHarness(t, func(o *Options) {
-		o.Known = func(string) bool { panic("canary-panic") }
+		o.Life = func(string) (Life, bool) { panic("canary-panic") }
 	})
 	func() {
 		defer func() {

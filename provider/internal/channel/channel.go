@@ -44,9 +44,10 @@ type Options struct {
 	Previous token.Secret
 	// Locks tie tokens to hosts; nil ties none.
 	Locks Locks
-	// Known says whether the id is one of our machines. Required. Called on
-	// every request, also on ones that nobody authorised yet: it must be cheap.
-	Known func(machineID string) bool
+	// Life returns the machine's present life, and whether the id is one of our
+	// machines at all. Required. Called on every request, also on ones that nobody
+	// authorised yet, and under the server's lock: it must be cheap.
+	Life func(machineID string) (life Life, known bool)
 	// Settled says whether the outcome of the command is on record already, so
 	// that a host that never saw our answer may stop repeating its report.
 	// Required.
@@ -114,7 +115,7 @@ type Server struct {
 	secret   token.Secret
 	previous token.Secret // zero when there is none
 	locks    Locks
-	known    func(string) bool
+	life     func(string) (Life, bool)
 	settled  func(string, string) bool
 	packages fs.FS
 	log      *slog.Logger
@@ -138,8 +139,8 @@ func New(o Options) (*Server, error) {
 	if len(o.Secret.Bytes()) < token.MinSecretBytes {
 		errs = append(errs, errors.New("channel: Secret is not set; make it with token.NewSecret"))
 	}
-	if o.Known == nil {
-		errs = append(errs, errors.New("channel: Known is not set"))
+	if o.Life == nil {
+		errs = append(errs, errors.New("channel: Life is not set"))
 	}
 	if o.Settled == nil {
 		errs = append(errs, errors.New("channel: Settled is not set"))
@@ -158,7 +159,7 @@ func New(o Options) (*Server, error) {
 		secret:    o.Secret,
 		previous:  o.Previous,
 		locks:     o.Locks,
-		known:     o.Known,
+		life:      o.Life,
 		settled:   o.Settled,
 		packages:  o.Packages,
 		log:       o.Log,
@@ -207,7 +208,7 @@ func (s *Server) route(w http.ResponseWriter, r *request) {
 		if r.previous && r.locked {
 			// Only to a host that proved to be the machine's by more than a token of
 			// a secret that may be known to others.
-			w.Header().Set(command.HeaderToken, token.Derive(s.secret, r.machine))
+			w.Header().Set(command.HeaderToken, s.renewed(r))
 		}
 		s.serveCommand(w, r)
 	case r.URL.Path == command.PathAck:

@@ -15,7 +15,7 @@ import (
 	"bigfleet-providers/shared/command"
 )
 
-// ErrForgotten ends a Deliver whose machine's host is gone.
+// ErrForgotten ends a Deliver or Contact whose machine's host is gone.
 var ErrForgotten = errors.New("the machine's host is gone")
 
 // offer is one command on its way. Server.mu guards what changes.
@@ -65,7 +65,9 @@ func (s *Server) Deliver(ctx context.Context, cmd command.Command) (delivery.Rep
 		ended:    make(chan error, 1),
 		recorded: make(chan struct{}),
 	}
-	s.offer(cmd.MachineID, o)
+	if !s.offer(cmd.MachineID, o) {
+		return delivery.Report{}, fmt.Errorf("command %s for machine %s: %w", cmd.CommandID, cmd.MachineID, ErrForgotten)
+	}
 	select {
 	case r := <-o.report:
 		return r, nil
@@ -76,11 +78,15 @@ func (s *Server) Deliver(ctx context.Context, cmd command.Command) (delivery.Rep
 	}
 }
 
-// offer puts the command into the mailbox in place of the one before.
-func (s *Server) offer(machineID string, o *offer) {
+// offer puts the command into the mailbox in place of the one before; false when
+// the machine has no host.
+func (s *Server) offer(machineID string, o *offer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.box(machineID)
+	if b == nil {
+		return false
+	}
 	b.withdraw(delivery.ErrSuperseded)
 	// A report whose record failed is no longer wanted: this command asks for
 	// it again, or is about something else.
@@ -95,6 +101,7 @@ func (s *Server) offer(machineID string, o *offer) {
 	default:
 		s.refuseUnknownKind(b)
 	}
+	return true
 }
 
 // withdraw takes back the command that nobody reported on yet.
@@ -188,9 +195,9 @@ func (s *Server) refuseUnknownKind(b *mailbox) {
 // package does not: the agent is not there yet.
 func (s *Server) Contact(ctx context.Context, machineID string, after time.Time) error {
 	for {
-		heard := s.heardAfter(machineID, after)
+		heard, err := s.heardAfter(machineID, after)
 		if heard == nil {
-			return nil
+			return err
 		}
 		select {
 		case <-heard:
@@ -202,17 +209,20 @@ func (s *Server) Contact(ctx context.Context, machineID string, after time.Time)
 
 // heardAfter returns nil when the host was heard from after the given time, and
 // else what is closed when it is worth asking again.
-func (s *Server) heardAfter(machineID string, after time.Time) <-chan struct{} {
+func (s *Server) heardAfter(machineID string, after time.Time) (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.box(machineID)
+	if b == nil {
+		return nil, fmt.Errorf("first contact of machine %s: %w", machineID, ErrForgotten)
+	}
 	if b.sighting.At.After(after) {
-		return nil
+		return nil, nil
 	}
 	if b.heard == nil {
 		b.heard = make(chan struct{})
 	}
-	return b.heard
+	return b.heard, nil
 }
 
 // redact cuts what the host should not have written out of its words. The

@@ -26,6 +26,12 @@ const (
 	blobCanary   = "canary-blob: join with 0a1b2c.3d4e5f"
 )
 
+// life is that of every machine, unless a test says otherwise.
+const life = "op-1"
+
+// everybody is a machine, and lives.
+func everybody(o *Options) { o.Life = func(string) (Life, bool) { return Life{ID: life}, true } }
+
 // harness is a Server whose log, metrics and surroundings the test can see.
 type harness struct {
 	*Server
@@ -36,7 +42,7 @@ type harness struct {
 	handler http.Handler
 
 	mu      sync.Mutex
-	known   map[string]bool
+	lives   map[string]Life // of machines; without an id for one that has no host
 	settled map[string]bool // machine + " " + command
 }
 
@@ -48,11 +54,16 @@ func newHarness(t testing.TB, change ...func(*Options)) *harness {
 	}
 	h := &harness{
 		t: t, secret: secret, reg: prometheus.NewRegistry(), log: &lockedBuffer{},
-		known: map[string]bool{"m-1": true, "m-2": true}, settled: map[string]bool{},
+		lives: map[string]Life{"m-1": {ID: life}, "m-2": {ID: life}}, settled: map[string]bool{},
 	}
 	o := Options{
-		Secret:  secret,
-		Known:   func(id string) bool { h.mu.Lock(); defer h.mu.Unlock(); return h.known[id] },
+		Secret: secret,
+		Life: func(id string) (Life, bool) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			l, known := h.lives[id]
+			return l, known
+		},
 		Settled: func(m, c string) bool { h.mu.Lock(); defer h.mu.Unlock(); return h.settled[m+" "+c] },
 		Log:     slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: h.reg,
@@ -66,6 +77,20 @@ func newHarness(t testing.TB, change ...func(*Options)) *harness {
 	}
 	h.handler = h.Handler()
 	return h
+}
+
+// live begins another life of a machine.
+func (h *harness) live(machineID string, l Life) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lives[machineID] = l
+}
+
+// leave takes a machine out of the fleet.
+func (h *harness) leave(machineID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.lives, machineID)
 }
 
 func (h *harness) setSettled(machineID, commandID string) {
@@ -88,7 +113,7 @@ func (h *harness) poll(machineID, query string, change ...func(*http.Request)) *
 func (h *harness) pollRequest(machineID, query string, change ...func(*http.Request)) *http.Request {
 	target := command.PathCommand + "?machine_id=" + url.QueryEscape(machineID) + query
 	r := httptest.NewRequest(http.MethodGet, target, nil)
-	r.Header.Set("Authorization", "Bearer "+token.Derive(h.secret, machineID))
+	r.Header.Set("Authorization", "Bearer "+token.Derive(h.secret, machineID, life))
 	for _, c := range change {
 		c(r)
 	}
@@ -101,7 +126,7 @@ func (h *harness) ack(machineID string, a command.Ack) *httptest.ResponseRecorde
 
 func (h *harness) ackRequest(machineID, body string, change ...func(*http.Request)) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, command.PathAck+"?machine_id="+url.QueryEscape(machineID), strings.NewReader(body))
-	r.Header.Set("Authorization", "Bearer "+token.Derive(h.secret, machineID))
+	r.Header.Set("Authorization", "Bearer "+token.Derive(h.secret, machineID, life))
 	r.Header.Set("Content-Type", command.MediaType)
 	for _, c := range change {
 		c(r)

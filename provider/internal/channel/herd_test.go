@@ -76,7 +76,6 @@ func TestFleetComesBackSpreadOut(t *testing.T) {
 	cert, _ := selfSigned(t)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
 	synctest.Test(t, func(t *testing.T) {
-		everybody := func(o *Options) { o.Known = func(string) bool { return true } }
 		first := newHarness(t, everybody)
 		p := &restarting{handler: first.handler}
 		ctx, stop := context.WithCancel(t.Context())
@@ -84,7 +83,7 @@ func TestFleetComesBackSpreadOut(t *testing.T) {
 		for i := range fleet {
 			id := fmt.Sprint("m-", i)
 			agents.Go(func() {
-				err := agent.Run(ctx, agent.Config{Endpoint: "https://provider", CAPEM: ca, MachineID: id, Token: agent.Token(token.Derive(first.secret, id))}, agent.Options{
+				err := agent.Run(ctx, agent.Config{Endpoint: "https://provider", CAPEM: ca, MachineID: id, Token: agent.Token(token.Derive(first.secret, id, life))}, agent.Options{
 					Log: slog.New(slog.DiscardHandler), HTTPClient: &http.Client{Transport: p}, Journal: agent.NewMemoryJournal(), BootID: id,
 					Hook: agent.HookFunc(func(context.Context, agent.Call) error { return nil }),
 				})

@@ -24,9 +24,9 @@ import (
 type heldConn struct {
 	*tls.Conn
 	raw      *tracked
-	machine  string
-	newToken string // to be handed over with the answer; "" for none
-	closing  bool   // the host asked to close it after the answer
+	request  *request // what is needed of it
+	newToken string   // to be handed over with the answer; "" for none
+	closing  bool     // the host asked to close it after the answer
 }
 
 // hold parks the poll outside of net/http and returns at once; false if the
@@ -46,10 +46,12 @@ func (s *Server) hold(w http.ResponseWriter, r *request, p *parkedPoll, wait tim
 		panic(fmt.Sprintf("channel: the listener's connections are TLS, and this is a %T", conn))
 	}
 	h := &heldConn{
-		Conn: secure, raw: raw, machine: r.machine, newToken: w.Header().Get(command.HeaderToken),
+		Conn: secure, raw: raw, newToken: w.Header().Get(command.HeaderToken),
 		// What came behind the poll would be lost with the buffer; no agent does that.
 		closing: r.Close || buf.Reader.Buffered() > 0,
 	}
+	// The whole request would stay in memory for as long as the poll is parked.
+	h.request = &request{Request: (&http.Request{RemoteAddr: r.RemoteAddr}).WithContext(context.Background()), machine: r.machine, life: r.life}
 	s.mu.Lock()
 	s.holding[h] = struct{}{}
 	s.mu.Unlock()
@@ -113,12 +115,12 @@ func (s *Server) await(h *heldConn, p *parkedPoll, wait time.Duration) (keep boo
 		}
 	}
 	gone := err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-	handed, parked := s.unpark(h.machine, p, gone)
+	handed, parked := s.unpark(h.request.machine, p, gone)
 	answer := &heldAnswer{h: h, header: http.Header{}}
 	if h.newToken != "" {
 		answer.header.Set(command.HeaderToken, h.newToken)
 	}
-	r := &request{Request: new(http.Request).WithContext(context.Background()), machine: h.machine}
+	r := h.request
 	switch {
 	case gone && handed == nil:
 		s.metrics.polls.WithLabelValues(resultHangup).Inc()
@@ -133,6 +135,7 @@ func (s *Server) await(h *heldConn, p *parkedPoll, wait time.Duration) (keep boo
 	default:
 		s.finishPoll(answer, r, nil, resultEmpty)
 	}
+	h.closing = h.closing || answer.header.Get("Connection") == "close"
 	return !gone && answer.flush() == nil && h.SetDeadline(time.Time{}) == nil
 }
 

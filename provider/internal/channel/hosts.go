@@ -24,16 +24,16 @@ type Locks interface {
 	// cheap.
 	LockedTo(machineID string) string
 	// Lock ties the token to the host unless it is tied already, and returns whom
-	// it is tied to then: "" when the machine has no server yet. It is durable when
-	// it returns without an error.
-	Lock(ctx context.Context, machineID, digest string) (holder string, err error)
+	// it is tied to then: "" when the machine has no server yet, or is not in the
+	// life any more. It is durable when it returns without an error.
+	Lock(ctx context.Context, machineID, life, digest string) (holder string, err error)
 }
 
 // noLocks tie nothing.
 type noLocks struct{}
 
-func (noLocks) LockedTo(string) string                               { return "" }
-func (noLocks) Lock(context.Context, string, string) (string, error) { return "", nil }
+func (noLocks) LockedTo(string) string                                       { return "" }
+func (noLocks) Lock(context.Context, string, string, string) (string, error) { return "", nil }
 
 // maxHostBytes bounds what a host states as its id.
 const maxHostBytes = 128
@@ -89,7 +89,7 @@ func (s *Server) screen(w http.ResponseWriter, r *request) bool {
 		s.refuseStranger(w, r)
 		return false
 	default:
-		holder, err := s.locks.Lock(r.Context(), r.machine, r.host.host)
+		holder, err := s.locks.Lock(r.Context(), r.machine, r.life, r.host.host)
 		if err != nil {
 			if r.Context().Err() == nil { // else the host hung up
 				s.log.ErrorContext(r.Context(), "a machine's token could not be tied to its host; the host tries again", telemetry.KeyMachine, r.machine, telemetry.KeyError, err.Error())
@@ -112,7 +112,7 @@ func (s *Server) screen(w http.ResponseWriter, r *request) bool {
 func (s *Server) screenBoot(w http.ResponseWriter, r *request) bool {
 	s.mu.Lock()
 	verdict := admitted
-	if b := s.mailboxes[r.machine]; b != nil { // else forgotten since; next finds that too
+	if b := s.boxOf(r); b != nil { // else its life ended since; next finds that too
 		before := b.boots.current.id
 		verdict = b.boots.judge(r.host.boot, time.Now(), b.parked != nil)
 		if verdict == unproven || before != b.boots.current.id {
@@ -142,7 +142,12 @@ func (s *Server) refuseStranger(w http.ResponseWriter, r *request) {
 	version := bounded(r.Header, command.HeaderVersion, maxVersionBytes)
 	now := time.Now()
 	s.mu.Lock()
-	b := s.box(r.machine)
+	b := s.boxOf(r)
+	if b == nil {
+		s.mu.Unlock()
+		s.refuseFormer(w, r)
+		return
+	}
 	if b.stranger == nil {
 		b.stranger = &stranger{first: now, limiter: rate.NewLimiter(rate.Limit(s.limits.RequestsPerSecond), s.limits.RequestBurst)}
 		s.metrics.contested.Inc()
@@ -153,9 +158,6 @@ func (s *Server) refuseStranger(w http.ResponseWriter, r *request) {
 	allowed := st.limiter.Allow()
 	count, _ := st.log.due()
 	s.mu.Unlock()
-	if !s.known(r.machine) { // it left the fleet meanwhile, and the mailbox would stay
-		s.Forget(r.machine)
-	}
 	if count > 0 {
 		s.log.WarnContext(r.Context(), "refused a second host that uses a machine's token: a cloned image, a stolen token, or the host lost its state directory; see capacityctl host list",
 			telemetry.KeyMachine, r.machine, telemetry.KeyHost, shorten(r.host.host), telemetry.KeyBoot, r.host.boot, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyVersion, version, telemetry.KeyCount, count)
@@ -221,7 +223,7 @@ func (s *Server) Hosts() []HostView {
 func (s *Server) Unlocked(machineID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.mailboxes[machineID]
+	b := s.present(machineID)
 	if b == nil {
 		return
 	}

@@ -28,7 +28,7 @@ func (l *memoryLocks) LockedTo(machineID string) string {
 	return l.held[machineID]
 }
 
-func (l *memoryLocks) Lock(_ context.Context, machineID, digest string) (string, error) {
+func (l *memoryLocks) Lock(_ context.Context, machineID, _, digest string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fault != nil {
@@ -222,12 +222,12 @@ func TestPreviousSecret(t *testing.T) {
 		before := func(id string) func(*http.Request) {
 			return func(r *http.Request) {
 				from("one")(r)
-				r.Header.Set("Authorization", "Bearer "+token.Derive(old, id))
+				r.Header.Set("Authorization", "Bearer "+token.Derive(old, id, life))
 			}
 		}
 		w := h.poll("m-1", "", before("m-1"))
 		wantStatus(t, w, http.StatusNoContent)
-		if got := w.Header().Get(command.HeaderToken); got != token.Derive(h.secret, "m-1") {
+		if got := w.Header().Get(command.HeaderToken); got != token.Derive(h.secret, "m-1", life) {
 			t.Errorf("the host is given %q", got)
 		}
 		if got := h.count(telemetry.MetricChannelPreviousSecret.Name); got != 1 || !h.Hosts()[0].PreviousSecret {

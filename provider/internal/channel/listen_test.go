@@ -165,7 +165,7 @@ func TestConnectionOutlivesParkedPolls(t *testing.T) {
 		}
 	}
 	// Whoever sends on while its poll is parked has its answer, and the end.
-	fmt.Fprintf(conn, "GET %s?machine_id=m-1&wait=30 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", command.PathCommand, token.Derive(l.secret, "m-1"))
+	fmt.Fprintf(conn, "GET %s?machine_id=m-1&wait=30 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", command.PathCommand, token.Derive(l.secret, "m-1", life))
 	eventually(t, "the parked poll", func() bool { return l.count(telemetry.MetricChannelParked.Name) == 1 })
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\n")
 	rest, err := io.ReadAll(in)
@@ -177,7 +177,7 @@ func TestConnectionOutlivesParkedPolls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(gone, "GET %s?machine_id=m-2&wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", command.PathCommand, token.Derive(l.secret, "m-2"))
+	fmt.Fprintf(gone, "GET %s?machine_id=m-2&wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", command.PathCommand, token.Derive(l.secret, "m-2", life))
 	eventually(t, "the parked poll", func() bool { return l.count(telemetry.MetricChannelParked.Name) == 1 })
 	gone.Close()
 	eventually(t, "the end of it", func() bool { return l.count(telemetry.MetricChannelParked.Name) == 0 })

@@ -8,6 +8,7 @@ import (
 
 // mailbox is what is held for one machine. Server.mu guards all of it.
 type mailbox struct {
+	life    string // of the machine, for which all of it is
 	limiter *rate.Limiter
 	// allowance are requests that pass beside the limiter.
 	allowance int
@@ -49,32 +50,64 @@ type parkedPoll struct {
 // poll follow.
 const commandAllowance = 3
 
-// box returns the machine's mailbox and makes it when there is none. Callers
-// hold s.mu.
+// box returns the mailbox of the machine's present life and makes it when there is
+// none; nil when the machine has no host. Callers hold s.mu.
 func (s *Server) box(machineID string) *mailbox {
+	life, _ := s.life(machineID)
 	b := s.mailboxes[machineID]
-	if b == nil {
-		b = &mailbox{limiter: rate.NewLimiter(rate.Limit(s.limits.RequestsPerSecond), s.limits.RequestBurst)}
+	if b != nil && b.life != life.ID {
+		s.drop(machineID, b)
+		b = nil
+	}
+	if b == nil && life.ID != "" {
+		b = &mailbox{life: life.ID, limiter: rate.NewLimiter(rate.Limit(s.limits.RequestsPerSecond), s.limits.RequestBurst)}
 		s.mailboxes[machineID] = b
 	}
 	return b
 }
 
-// admit applies the machine's rate limit to one request. fresh says that the
-// machine had no mailbox before.
-func (s *Server) admit(machineID string) (ok, fresh bool) {
+// present is box without the making. Callers hold s.mu.
+func (s *Server) present(machineID string) *mailbox {
+	life, _ := s.life(machineID)
+	if b := s.mailboxes[machineID]; b != nil && b.life == life.ID {
+		return b
+	}
+	return nil
+}
+
+// boxOf is box for a request: nil when the request's life is over. Callers hold s.mu.
+func (s *Server) boxOf(r *request) *mailbox {
+	if b := s.box(r.machine); b != nil && b.life == r.life {
+		return b
+	}
+	return nil
+}
+
+// admission is what the machine's rate limit makes of a request.
+type admission int
+
+const (
+	passes  admission = iota
+	tooMany           // more than the machine's share
+	over              // the request's life has ended
+)
+
+// admit applies the machine's rate limit to one request.
+func (s *Server) admit(r *request) admission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh = s.mailboxes[machineID] == nil
-	b := s.box(machineID)
-	if b.limiter.Allow() {
-		return true, fresh
-	}
-	if b.allowance > 0 {
+	b := s.boxOf(r)
+	switch {
+	case b == nil:
+		return over
+	case b.limiter.Allow():
+		return passes
+	case b.allowance > 0:
 		b.allowance--
-		return true, fresh
+		return passes
+	default:
+		return tooMany
 	}
-	return false, fresh
 }
 
 // wakeParked takes the parked poll out and gives it the command; nil releases
@@ -109,7 +142,7 @@ type Sighting struct {
 func (s *Server) LastContact(machineID string) (Sighting, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.mailboxes[machineID]
+	b := s.present(machineID)
 	if b == nil || b.sighting.At.IsZero() {
 		return Sighting{}, false
 	}
@@ -121,7 +154,7 @@ func (s *Server) LastContact(machineID string) (Sighting, bool) {
 func (s *Server) HeardWithin(machineID string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.mailboxes[machineID]
+	b := s.present(machineID)
 	return b != nil && !b.hungUp && !b.sighting.At.IsZero() && time.Since(b.sighting.At) < d
 }
 
@@ -130,7 +163,7 @@ func (s *Server) HeardWithin(machineID string, d time.Duration) bool {
 func (s *Server) Knock(machineID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.mailboxes[machineID]; b != nil {
+	if b := s.present(machineID); b != nil {
 		b.wakeParked(nil)
 	}
 }
@@ -155,14 +188,17 @@ func (s *Server) sight(b *mailbox, now Sighting, previous bool) news {
 }
 
 // Forget drops the machine's mailbox: its command, whose Deliver ends with
-// ErrForgotten, what was heard from its host, and its rate limit.
+// ErrForgotten, the parked poll, what was heard from its host, and its rate limit.
 func (s *Server) Forget(machineID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.mailboxes[machineID]
-	if b == nil {
-		return
+	if b := s.mailboxes[machineID]; b != nil {
+		s.drop(machineID, b)
 	}
+}
+
+// drop is called with s.mu held.
+func (s *Server) drop(machineID string, b *mailbox) {
 	delete(s.mailboxes, machineID)
 	s.roster.drop(b)
 	s.noteSecret(b, false)

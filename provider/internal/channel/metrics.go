@@ -56,5 +56,6 @@ const (
 
 	reasonMalformed = "malformed" // no usable machine id or token in the request
 	reasonUnknown   = "unknown_machine"
+	reasonNoHost    = "no_host" // the machine has none that may ask for anything
 	reasonBadToken  = "bad_token"
 )

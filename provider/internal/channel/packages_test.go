@@ -16,7 +16,7 @@ import (
 
 func (h *harness) fetch(path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
-	r.Header.Set("Authorization", "Bearer "+token.Derive(h.secret, "m-1"))
+	r.Header.Set("Authorization", "Bearer "+token.Derive(h.secret, "m-1", life))
 	for _, c := range change {
 		c(r)
 	}

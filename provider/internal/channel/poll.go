@@ -87,8 +87,8 @@ func (s *Server) serveCommand(w http.ResponseWriter, r *request) {
 func (s *Server) take(r *request, park bool) (h *handed, p *parkedPoll) {
 	now := sighting(r)
 	s.mu.Lock()
-	b := s.mailboxes[r.machine]
-	if b == nil { // forgotten since the request was admitted
+	b := s.boxOf(r)
+	if b == nil { // its life ended since the request was admitted
 		s.mu.Unlock()
 		return nil, nil
 	}
@@ -141,8 +141,13 @@ func (s *Server) unpark(machineID string, p *parkedPoll, gone bool) (h *handed, 
 	return nil, false
 }
 
-// finishPoll answers with the command, or without one for the given reason.
+// finishPoll answers with the command, or without one for the given reason; a host
+// whose machine's life ended while it waited is refused.
 func (s *Server) finishPoll(w http.ResponseWriter, r *request, h *handed, reason string) {
+	if h == nil && s.isOver(r) {
+		s.refuseFormer(w, r)
+		return
+	}
 	if h == nil {
 		s.metrics.polls.WithLabelValues(reason).Inc()
 		s.answer(w, http.StatusNoContent, nil)

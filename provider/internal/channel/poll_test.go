@@ -105,7 +105,7 @@ func TestParkedPollWakesAtOnce(t *testing.T) {
 
 func TestWaitIsCutAndSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, func(o *Options) { o.Known = func(string) bool { return true } })
+		h := newHarness(t, everybody)
 		begun := time.Now()
 		var ends []<-chan time.Duration
 		for i := range 200 {
@@ -250,7 +250,7 @@ func TestPollIsStrict(t *testing.T) {
 
 func TestReleaseAnswersEveryPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, func(o *Options) { o.Known = func(string) bool { return true } })
+		h := newHarness(t, everybody)
 		var polls []<-chan int
 		for i := range 500 {
 			done := make(chan int, 1)

@@ -91,7 +91,7 @@ func (l *live) request(method, machineID, path, query string, body io.Reader) *h
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+token.Derive(l.secret, machineID))
+	r.Header.Set("Authorization", "Bearer "+token.Derive(l.secret, machineID, life))
 	if body != nil {
 		r.Header.Set("Content-Type", command.MediaType)
 	}
@@ -174,7 +174,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 // A stop answers the parked polls of a fleet and lets a report through that is being recorded.
 func TestStopReleasesParkedPolls(t *testing.T) {
 	const fleet = 100
-	l := newLive(t, func(o *Options) { o.Known = func(string) bool { return true } })
+	l := newLive(t, everybody)
 	c := l.client()
 	l.send(c, l.request("GET", "m-0", command.PathCommand, "", nil)) // the connection is there before the crowd
 	end := l.deliver(t.Context(), configure("m-ack", "op-1"))
@@ -377,7 +377,7 @@ func TestServeErrors(t *testing.T) {
 
 func TestNewReportsEveryFault(t *testing.T) {
 	_, err := New(Options{})
-	for _, field := range []string{"Secret", "Known", "Settled", "Log"} {
+	for _, field := range []string{"Secret", "Life", "Settled", "Log"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("got %v, want %s named", err, field)
 		}
@@ -399,7 +399,7 @@ func TestSecretsStayInside(t *testing.T) {
 	if _, body := l.send(c, l.request("GET", "m-1", command.PathCommand, "", nil)); !strings.Contains(body, base64.StdEncoding.EncodeToString([]byte(blobCanary))) {
 		t.Fatal("the host did not get the blob; the rest of this test would prove nothing")
 	}
-	tok := token.Derive(l.secret, "m-1")
+	tok := token.Derive(l.secret, "m-1", life)
 	wrongMachine := l.request("GET", "m-2", command.PathCommand, "", nil)
 	wrongMachine.Header.Set("Authorization", "Bearer "+tok)
 	keep(wrongMachine)

@@ -21,6 +21,11 @@ const (
 	MaxNotesBytes = 8 << 10
 )
 
+// NoteAsIs is the one note that means something to the caller, too: a Create sets it
+// when the instance keeps the system that somebody put there by hand, so that the
+// user data do not reach it.
+const NoteAsIs = "as-is"
+
 // Power is what a cloud says about an instance, in our words.
 type Power int
 
@@ -52,7 +57,7 @@ func (p Power) String() string {
 // Spec says which instance an operation wants.
 type Spec struct {
 	MachineID   string // tagged on the instance
-	OperationID string // the idempotency key: at most one instance ever carries it
+	OperationID string // the idempotency key: at most one instance ever carries it; it is Instance.Life, too
 	Type        string // the cloud's commercial type
 	Zone        string
 	// Options is what Options.Encode made of the operator's wishes; "" for none.
@@ -70,11 +75,14 @@ type Instance struct {
 	MachineID   string // from its tags; "" when they do not say
 	OperationID string // from its tags
 	Cluster     string // from its tags; "" when unbound
-	Type        string
-	Zone        string
-	Power       Power
-	PowerWord   string // the cloud's own word for Power
-	Created     time.Time
+	// Life is the operation whose user data the instance was made to boot with,
+	// from its tags; "" for one that an earlier release made, or people.
+	Life      string
+	Type      string
+	Zone      string
+	Power     Power
+	PowerWord string // the cloud's own word for Power
+	Created   time.Time
 	// Unfinished says that it never had the system that its Create is to install,
 	// so that no machine can be made of it as it is.
 	Unfinished bool

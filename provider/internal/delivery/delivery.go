@@ -47,7 +47,7 @@ type Delivery interface {
 	// time: a new one replaces the one before, whose Deliver returns
 	// ErrSuperseded.
 	Deliver(ctx context.Context, cmd command.Command) (Report, error)
-	// Forget drops what is held for a machine whose host is gone, so that the
-	// next host under the same id starts afresh.
+	// Forget drops what is held for a machine whose host is given back or gone, so
+	// that the next host under the same id starts afresh. It may come more than once.
 	Forget(machineID string)
 }

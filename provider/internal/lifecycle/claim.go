@@ -196,6 +196,7 @@ func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) 
 		next.State, next.Since = machine.Idle, time.Now()
 		next.Host = in.Ref
 		next.History = machine.History{Create: createID}
+		next.Bound = in.Life != "" && in.Life == in.OperationID
 		if in.Cluster != "" {
 			next.State, next.Cluster = machine.Configured, in.Cluster
 			next.History.Configure = configureID

@@ -119,7 +119,7 @@ func (e *Engine) spec(rec machine.Record, op *machine.Operation) cloud.Spec {
 		Type:        rec.Offer.InstanceType,
 		Zone:        rec.Offer.Zone,
 		Options:     op.Options,
-		UserData:    func() ([]byte, error) { return e.o.UserData(rec.ID) },
+		UserData:    func() ([]byte, error) { return e.o.UserData(rec.ID, op.ID) },
 	}
 }
 
@@ -144,12 +144,21 @@ func (e *Engine) advance(t *task, name string) error {
 	if op.Step == name && op.Ref == t.Ref && op.Joined == t.joined && sameNotes(op.Notes, t.Notes) {
 		return nil
 	}
-	p := machine.Progress{Step: name, Began: op.StepBegan, Ref: t.Ref, Notes: copyNotes(t.Notes), Joined: t.joined}
+	p := t.progress()
+	p.Step, p.Notes = name, copyNotes(t.Notes)
 	if op.Step != name {
 		p.Began = time.Now()
 		e.o.Log.Debug("step begins", telemetry.KeyMachine, t.rec.ID, telemetry.KeyKind, op.Kind.String(), telemetry.KeyOperation, op.ID, telemetry.KeyStep, name)
 	}
 	return e.commitProgress(t, p)
+}
+
+// progress is what the task has reached, committed or not.
+func (t *task) progress() machine.Progress {
+	return machine.Progress{
+		Step: t.op.Step, Began: t.op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined,
+		AsIs: t.Notes[cloud.NoteAsIs] != "",
+	}
 }
 
 // commitProgress does not end at the deadline, which is judged where steps are.
@@ -189,7 +198,7 @@ func (e *Engine) finish(t *task) error {
 	op := t.op
 	// Progress that no step committed yet, such as the host's reference, belongs
 	// to the outcome.
-	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
+	p := t.progress()
 	rec, err := e.record(t.rec.ID, func(cur machine.Record) (machine.Record, machine.Change, error) {
 		cur, ok := machine.Advance(cur, op.ID, p)
 		if !ok {
@@ -228,7 +237,7 @@ func (e *Engine) finish(t *task) error {
 func (e *Engine) fail(t *task, cause error) error {
 	op := t.op
 	reason, class := e.explain(t, cause)
-	p := machine.Progress{Step: op.Step, Began: op.StepBegan, Ref: t.Ref, Notes: t.Notes, Joined: t.joined}
+	p := t.progress()
 	keep := e.o.FailedRetention
 	if hostGone(cause) {
 		keep = 0 // nothing can run on a host that is gone, and the slot is wanted

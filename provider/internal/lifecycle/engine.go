@@ -97,8 +97,9 @@ type Options struct {
 	Cloud    cloud.Cloud
 	Delivery delivery.Delivery
 	Provider string // the name in HostRef.provider
-	// UserData renders a machine's first-boot data.
-	UserData func(machineID string) ([]byte, error)
+	// UserData renders a machine's first-boot data, for the life that the Create of
+	// the given operation begins.
+	UserData func(machineID, operationID string) ([]byte, error)
 	NewID    func() string // operation ids, never repeated
 	Timeouts Timeouts
 	Pace     Pace
@@ -255,6 +256,9 @@ func (e *Engine) Start(ctx context.Context, q machine.Request, blob []byte) (str
 		log := e.o.Log
 		if rec.Cluster != "" {
 			log = log.With(telemetry.KeyCluster, rec.Cluster)
+		}
+		if q.Kind == machine.Delete {
+			e.o.Delivery.Forget(rec.ID) // its host is refused from here on, and what it has parked ends
 		}
 		log.Info("transition accepted", telemetry.KeyMachine, rec.ID, telemetry.KeyKind, q.Kind.String(), telemetry.KeyOperation, d.OperationID, telemetry.KeyState, rec.State.String())
 		e.launch(rec)

@@ -132,6 +132,7 @@ func (e *Engine) vacate(ctx context.Context, rec machine.Record) {
 	case vacated:
 		log.Warn("the host of an IDLE machine is gone; its slot is being freed", telemetry.KeyOperation, id,
 			telemetry.KeyKind, machine.Delete.String(), telemetry.KeyState, next.State.String())
+		e.o.Delivery.Forget(rec.ID)
 		e.o.Observer.Started(machine.Delete)
 		e.o.Tracer.Accepted(ctx, traced(next))
 		e.launch(next)

@@ -90,7 +90,7 @@ func TestRepeatedInstallIsAnotherHost(t *testing.T) {
 		r.cloud.script("boot", cloud.Again(time.Minute, "the install is repeated"))
 		r.must(machine.Create)
 		time.Sleep(10 * time.Second)
-		if _, err := r.store.Do(t.Context(), "m1", machine.LockHost("first install")); err != nil {
+		if _, err := r.store.Do(t.Context(), "m1", machine.LockHost(r.record("m1").History.Create, "first install")); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.record("m1").LockedTo(); got != "first install" {

@@ -65,7 +65,7 @@ func newRig(t *testing.T, change func(*lifecycle.Options)) *rig {
 	r.opts = lifecycle.Options{
 		Hints: lifecycle.Hints{Contact: "hint: contact", Deliver: "hint: deliver", Agent: "hint: agent", CallRate: "--rate"},
 		Store: st, Cloud: r.cloud, Deleter: r.cloud, Sweeper: r.cloud, Delivery: r.hosts, Provider: "p",
-		UserData: func(string) ([]byte, error) { return nil, nil },
+		UserData: func(string, string) ([]byte, error) { return nil, nil },
 		NewID: func() string {
 			mu.Lock()
 			defer mu.Unlock()

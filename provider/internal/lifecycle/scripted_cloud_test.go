@@ -38,6 +38,7 @@ type scriptedServers struct {
 	busy    map[string]bool        // strays that turn out to be in use
 	listers int                    // calls of List and Strays
 	noting  bool                   // each step notes the calls so far
+	asIs    bool                   // a Create keeps the system of its server
 }
 
 func newScriptedCloud() *scriptedCloud {
@@ -122,13 +123,19 @@ func (c *scriptedCloud) Create() []cloud.Step {
 					return nil
 				}
 			}
+			if c.asIs {
+				t.Note(cloud.NoteAsIs, "1")
+			}
 			c.next++
 			t.Ref = fmt.Sprint("z/", c.next)
-			c.instances[t.Ref] = cloud.Instance{Ref: t.Ref, MachineID: t.Spec.MachineID, OperationID: t.Spec.OperationID, Type: t.Spec.Type, Zone: t.Spec.Zone, Power: cloud.PowerStopped, Created: time.Now(), Epoch: c.epoch}
+			c.instances[t.Ref] = cloud.Instance{Ref: t.Ref, MachineID: t.Spec.MachineID, OperationID: t.Spec.OperationID, Life: t.Spec.OperationID, Type: t.Spec.Type, Zone: t.Spec.Zone, Power: cloud.PowerStopped, Created: time.Now(), Epoch: c.epoch}
 			return nil
 		}},
 		{Name: "boot", Run: func(_ context.Context, t *cloud.Task) error {
 			if err := c.did("boot", t); err != nil {
+				return err
+			}
+			if _, err := t.Spec.UserData(); err != nil {
 				return err
 			}
 			c.power(t.Ref, cloud.PowerRunning)

@@ -81,13 +81,16 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 			return rec, err
 		}
 	}
-	e.o.Delivery.Forget(rec.ID)
 	e.o.Log.Info("a failed machine has nothing at the cloud any more", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Leftover.Ref)
-	return e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
+	rec, err := e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		cur = cur.Clone()
 		cur.Leftover = nil
 		return cur, machine.Private
 	})
+	if err == nil {
+		e.o.Delivery.Forget(rec.ID) // it is refused now; a spare's former system may run on
+	}
+	return rec, err
 }
 
 func (e *Engine) discardStep(ctx context.Context, s cloud.Step, t *cloud.Task) error {

@@ -216,6 +216,7 @@ func start(next Record, q Request, now time.Time) Record {
 	}
 	switch q.Kind {
 	case Create:
+		next.Bound = next.Bound || next.History.Delete != "" // earlier releases bound nothing
 		next.History = History{Create: q.OperationID}
 		next.Op.Ref = ""
 		next.Lock = nil // the new server's host is another

@@ -26,12 +26,12 @@ func (r Record) serverRef() string {
 	return r.Host
 }
 
-// LockHost is the mutation that ties the machine's token to a host, unless it is
-// tied or the machine has no server to tie it to.
-func LockHost(host string) Mutation {
+// LockHost is the mutation that ties the token of a machine's life to a host, unless
+// it is tied, the life is over, or the machine has no server to tie it to.
+func LockHost(life, host string) Mutation {
 	return func(cur Record) (Record, Change, error) {
 		ref := cur.serverRef()
-		if ref == "" || cur.LockedTo() != "" {
+		if ref == "" || cur.LockedTo() != "" || !cur.in(life) {
 			return cur, Unchanged, nil
 		}
 		next := cur.Clone()

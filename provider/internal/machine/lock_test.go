@@ -10,7 +10,7 @@ import (
 func TestHostLock(t *testing.T) {
 	lock := func(r Record, host string) Record {
 		t.Helper()
-		next, change, err := LockHost(host)(r)
+		next, change, err := LockHost("op", host)(r)
 		if err != nil || (change == Visible || change == Gone) {
 			t.Fatalf("change %v, %v", change, err)
 		}
@@ -25,7 +25,7 @@ func TestHostLock(t *testing.T) {
 	free := Record{ID: "m", State: Speculative}
 	want("no server", lock(free, "h1"), "")
 
-	creating := Record{ID: "m", State: Creating, Op: &Operation{ID: "op", Kind: Create}}
+	creating := Record{ID: "m", State: Creating, History: History{Create: "op"}, Op: &Operation{ID: "op", Kind: Create, Step: "order"}}
 	want("no server ordered", lock(creating, "h1"), "")
 	creating.Op.Ref = "z/1"
 	creating = lock(creating, "h1")
@@ -48,6 +48,12 @@ func TestHostLock(t *testing.T) {
 	want("the next one after that", lock(unlocked, "h2"), "h2")
 	if _, change, _ := UnlockHost()(unlocked); change != Unchanged {
 		t.Error("to unlock what is not locked is a change")
+	}
+
+	for _, life := range []string{"", "op-0", "op2"} {
+		if next, change, err := LockHost(life, "former")(unlocked); change != Unchanged || err != nil || next.LockedTo() != "" {
+			t.Errorf("a host of life %q is tied: %v, %v", life, change, err)
+		}
 	}
 
 	// The slot's next life has another server.

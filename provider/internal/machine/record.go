@@ -187,7 +187,7 @@ type Record struct {
 	Slot  string // the quota slot it fills; a successor of a failed machine has the slot and another id
 	Offer *Offer
 
-	// State and the two after it share a word: a record fits 256 bytes, which is
+	// State and the three after it share a word: a record fits 256 bytes, which is
 	// a size that the allocator has, see TestSize.
 	State State
 	// Retired says that no offering has this slot any more: the record goes when
@@ -195,6 +195,9 @@ type Record struct {
 	Retired bool
 	// Succeeded says that another machine fills the slot of this failed one.
 	Succeeded bool
+	// Bound says that the id has had a life before, so that only the token of the
+	// present one is the machine's, see Life.
+	Bound bool
 
 	Since time.Time // when State was entered
 

@@ -18,7 +18,7 @@ func Rewind(cur Record, now time.Time, hold time.Duration) (Record, bool) {
 	case cur.State.Transitional():
 		next.State, next.Since = Speculative, now
 		next.Host, next.Cluster, next.Metadata = "", "", nil
-		next.History, next.Op = History{}, nil
+		next.History, next.Op, next.Bound = History{}, nil, true
 		return next, true
 	case cur.Leftover != nil && cur.Leftover.After.Before(least):
 		next.Leftover.After = least

@@ -24,7 +24,7 @@ func TestRewind(t *testing.T) {
 		r.State, r.LastError, r.Leftover = Failed, "x", &Leftover{Ref: "r", After: after}
 		return r
 	}
-	speculative := Record{ID: "m", Slot: "m", State: Speculative, Since: now, Marks: marks, Revision: 4}
+	speculative := Record{ID: "m", Slot: "m", State: Speculative, Since: now, Marks: marks, Revision: 4, Bound: true}
 	for name, tt := range map[string]struct {
 		in, want Record
 		changed  bool

@@ -40,6 +40,9 @@ type Progress struct {
 	Ref    string
 	Notes  map[string]string
 	Joined bool
+	// AsIs says that a Create keeps the system that is on its server, and with it
+	// the token that an operator put there.
+	AsIs bool
 }
 
 // Advance records the progress of an operation. It reports false, and changes
@@ -52,6 +55,7 @@ func Advance(cur Record, operationID string, p Progress) (Record, bool) {
 	next.Op.Step, next.Op.StepBegan = p.Step, p.Began
 	next.Op.Ref, next.Op.Notes = p.Ref, p.Notes
 	next.Op.Joined = p.Joined
+	next.Bound = cur.Bound && !p.AsIs
 	return next, true
 }
 
@@ -73,7 +77,7 @@ func Finish(cur Record, operationID string, now time.Time) (Record, bool) {
 	case Drain:
 		next.Cluster, next.Metadata = "", nil
 	case Delete:
-		next.Host = ""
+		next.Host, next.Bound = "", true
 		// The id of the Delete stays: a retry of it is a replay until the next
 		// Create.
 		next.History = History{Delete: op.ID}

@@ -28,6 +28,7 @@ type record struct {
 	Retired   bool              `json:"retired,omitempty"`
 	Succeeded bool              `json:"succeeded,omitempty"`
 	Lock      *hostLock         `json:"lock,omitempty"`
+	Bound     bool              `json:"bound,omitempty"` // the token is that of History's Create alone
 }
 
 // hostLock is the host that the machine's token is tied to: the server, and the
@@ -82,7 +83,7 @@ func newRecord(m machine.Record) record {
 	r := record{
 		ID: m.ID, Slot: m.Slot, State: m.State.String(), Since: at(m.Since), Revision: m.Revision,
 		Cluster: m.Cluster, Metadata: m.Metadata, LastError: m.LastError, Marks: newMarks(m.Marks),
-		Retired: m.Retired, Succeeded: m.Succeeded,
+		Retired: m.Retired, Succeeded: m.Succeeded, Bound: m.Bound,
 	}
 	if o := m.Offer; o != nil {
 		r.Offer = &offer{o.InstanceType, o.Zone, capacityName(pb.CapacityType(o.Capacity)), o.PricePerHour, o.Interruption, o.Resources, o.Labels, o.Allocatable, o.Options}

@@ -67,6 +67,7 @@ func (d *decoder) record(id string, value []byte) (*machine.Record, error) {
 		Retired:   p.Retired,
 		Succeeded: p.Succeeded,
 		Lock:      fromLock(p.Lock),
+		Bound:     p.Bound,
 	}, nil
 }
 

@@ -85,6 +85,7 @@ func (e *encoder) record(c *change) (err error) {
 		Retired:   r.Retired,
 		Succeeded: r.Succeeded,
 		Lock:      toLock(r.Lock),
+		Bound:     r.Bound,
 	})
 	return err
 }

@@ -38,6 +38,7 @@ func fullRecord() machine.Record {
 		},
 		Leftover:  &machine.Leftover{OperationID: "lo", Ref: "lr", Notes: notes, Step: "ls", After: at.Add(4)},
 		Lock:      &machine.HostLock{Ref: "kr", Host: "kh"},
+		Bound:     true,
 		Retired:   true,
 		Succeeded: true,
 		Revision:  1,

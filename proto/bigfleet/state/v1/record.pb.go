@@ -216,20 +216,23 @@ type Record struct {
 	Slot     string `protobuf:"bytes,2,opt,name=slot,proto3" json:"slot,omitempty"`
 	// An encoded Offer. Many machines share one offer: as bytes it is encoded
 	// once and recognised at load without being decoded again.
-	Offer         []byte            `protobuf:"bytes,3,opt,name=offer,proto3,oneof" json:"offer,omitempty"`
-	State         State             `protobuf:"varint,4,opt,name=state,proto3,enum=bigfleet.state.v1.State" json:"state,omitempty"`
-	Since         int64             `protobuf:"fixed64,5,opt,name=since,proto3" json:"since,omitempty"`
-	Host          *Host             `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
-	Cluster       string            `protobuf:"bytes,7,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Metadata      map[string][]byte `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	LastError     []byte            `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	Marks         []*ShardMark      `protobuf:"bytes,10,rep,name=marks,proto3" json:"marks,omitempty"`
-	History       *History          `protobuf:"bytes,11,opt,name=history,proto3" json:"history,omitempty"`
-	Op            *Operation        `protobuf:"bytes,12,opt,name=op,proto3" json:"op,omitempty"`
-	Leftover      *Leftover         `protobuf:"bytes,13,opt,name=leftover,proto3" json:"leftover,omitempty"`
-	Retired       bool              `protobuf:"varint,14,opt,name=retired,proto3" json:"retired,omitempty"`
-	Succeeded     bool              `protobuf:"varint,15,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Lock          *HostLock         `protobuf:"bytes,16,opt,name=lock,proto3" json:"lock,omitempty"`
+	Offer     []byte            `protobuf:"bytes,3,opt,name=offer,proto3,oneof" json:"offer,omitempty"`
+	State     State             `protobuf:"varint,4,opt,name=state,proto3,enum=bigfleet.state.v1.State" json:"state,omitempty"`
+	Since     int64             `protobuf:"fixed64,5,opt,name=since,proto3" json:"since,omitempty"`
+	Host      *Host             `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	Cluster   string            `protobuf:"bytes,7,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Metadata  map[string][]byte `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	LastError []byte            `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	Marks     []*ShardMark      `protobuf:"bytes,10,rep,name=marks,proto3" json:"marks,omitempty"`
+	History   *History          `protobuf:"bytes,11,opt,name=history,proto3" json:"history,omitempty"`
+	Op        *Operation        `protobuf:"bytes,12,opt,name=op,proto3" json:"op,omitempty"`
+	Leftover  *Leftover         `protobuf:"bytes,13,opt,name=leftover,proto3" json:"leftover,omitempty"`
+	Retired   bool              `protobuf:"varint,14,opt,name=retired,proto3" json:"retired,omitempty"`
+	Succeeded bool              `protobuf:"varint,15,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Lock      *HostLock         `protobuf:"bytes,16,opt,name=lock,proto3" json:"lock,omitempty"`
+	// The id has had a life before: only the token of the present one, which
+	// history.create names, is the machine's. Earlier releases did not write it.
+	Bound         bool `protobuf:"varint,17,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -374,6 +377,13 @@ func (x *Record) GetLock() *HostLock {
 		return x.Lock
 	}
 	return nil
+}
+
+func (x *Record) GetBound() bool {
+	if x != nil {
+		return x.Bound
+	}
+	return false
 }
 
 // HostLock ties a machine's token to the host that used it first.
@@ -1284,7 +1294,7 @@ var File_bigfleet_state_v1_record_proto protoreflect.FileDescriptor
 
 const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\xc5\x05\n" +
+	"\x1ebigfleet/state/v1/record.proto\x12\x11bigfleet.state.v1\"\xdb\x05\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\tR\x04slot\x12\x19\n" +
@@ -1303,7 +1313,8 @@ const file_bigfleet_state_v1_record_proto_rawDesc = "" +
 	"\bleftover\x18\r \x01(\v2\x1b.bigfleet.state.v1.LeftoverR\bleftover\x12\x18\n" +
 	"\aretired\x18\x0e \x01(\bR\aretired\x12\x1c\n" +
 	"\tsucceeded\x18\x0f \x01(\bR\tsucceeded\x12/\n" +
-	"\x04lock\x18\x10 \x01(\v2\x1b.bigfleet.state.v1.HostLockR\x04lock\x1a;\n" +
+	"\x04lock\x18\x10 \x01(\v2\x1b.bigfleet.state.v1.HostLockR\x04lock\x12\x14\n" +
+	"\x05bound\x18\x11 \x01(\bR\x05bound\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01B\b\n" +

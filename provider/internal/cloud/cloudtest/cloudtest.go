@@ -135,7 +135,7 @@ func (w *World) wantOneRunning(t *testing.T, c cloud.Cloud, op *Operation) {
 	}
 	in.Created, in.PowerWord = time.Time{}, ""
 	want := cloud.Instance{
-		Ref: op.Ref, MachineID: op.Spec.MachineID, OperationID: op.Spec.OperationID,
+		Ref: op.Ref, MachineID: op.Spec.MachineID, OperationID: op.Spec.OperationID, Life: op.Spec.OperationID,
 		Type: op.Spec.Type, Zone: op.Spec.Zone, Power: cloud.PowerRunning,
 	}
 	if diff := cmp.Diff(want, in); diff != "" {

@@ -9,10 +9,10 @@ import (
 // FuzzTags: ids of any form come back from the tags that are made of them, and
 // no tag is one that cloud-init makes an SSH key of.
 func FuzzTags(f *testing.F) {
-	f.Add("p", "m-1", "op", "c", "")
-	f.Add("a,b", "AUTHORIZED_KEY=ssh-ed25519_x", "%2C%", "é\x00\xff", "=")
-	f.Fuzz(func(t *testing.T, owner, machine, operation, cluster, spare string) {
-		want := Tags{Owner: owner, Machine: machine, Operation: operation, Cluster: cluster, Spare: spare, Epoch: cluster}
+	f.Add("p", "m-1", "op", "c", "op", "")
+	f.Add("a,b", "AUTHORIZED_KEY=ssh-ed25519_x", "%2C%", "é\x00\xff", ",", "=")
+	f.Fuzz(func(t *testing.T, owner, machine, operation, cluster, life, spare string) {
+		want := Tags{Owner: owner, Machine: machine, Operation: operation, Cluster: cluster, Life: life, Spare: spare, Epoch: cluster}
 		list := want.List()
 		if got := ParseTags(list); got != want {
 			t.Errorf("%+v is read as %+v", want, got)

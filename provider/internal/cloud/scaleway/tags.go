@@ -22,6 +22,7 @@ const (
 	machineKey   = "bigfleet-machine"
 	operationKey = "bigfleet-operation"
 	clusterKey   = "bigfleet-cluster"
+	lifeKey      = "bigfleet-life"
 	spareKey     = "bigfleet-spare"
 	epochKey     = "bigfleet-epoch"
 )
@@ -32,8 +33,11 @@ type Tags struct {
 	Machine   string
 	Operation string // of the Create that made the object
 	Cluster   string
-	Spare     string // since when it is no machine's and may be taken; "" when it is not
-	Epoch     string // of the process that wrote the tags, see cloud.OwnerEpoch
+	// Life is the operation whose user data the server boots with: that of Operation,
+	// but for a server that a release took over which does not know of it.
+	Life  string
+	Spare string // since when it is no machine's and may be taken; "" when it is not
+	Epoch string // of the process that wrote the tags, see cloud.OwnerEpoch
 }
 
 // OwnerTag is the tag that marks an object as the provider's.
@@ -53,7 +57,7 @@ func SpareTag(since string) string { return tag(spareKey, since) }
 func (t Tags) List() []string {
 	var list []string
 	for _, kv := range [][2]string{
-		{ownerKey, t.Owner}, {machineKey, t.Machine}, {operationKey, t.Operation}, {clusterKey, t.Cluster}, {spareKey, t.Spare}, {epochKey, t.Epoch},
+		{ownerKey, t.Owner}, {machineKey, t.Machine}, {operationKey, t.Operation}, {clusterKey, t.Cluster}, {lifeKey, t.Life}, {spareKey, t.Spare}, {epochKey, t.Epoch},
 	} {
 		if kv[1] != "" {
 			list = append(list, tag(kv[0], kv[1]))
@@ -67,7 +71,7 @@ func (t Tags) List() []string {
 func ParseTags(list []string) Tags {
 	var t Tags
 	fields := map[string]*string{
-		ownerKey: &t.Owner, machineKey: &t.Machine, operationKey: &t.Operation, clusterKey: &t.Cluster, spareKey: &t.Spare, epochKey: &t.Epoch,
+		ownerKey: &t.Owner, machineKey: &t.Machine, operationKey: &t.Operation, clusterKey: &t.Cluster, lifeKey: &t.Life, spareKey: &t.Spare, epochKey: &t.Epoch,
 	}
 	for _, s := range list {
 		key, value, ok := strings.Cut(s, "=")
@@ -114,7 +118,7 @@ func with(list []string, key, value string) ([]string, bool) {
 func Replace(list []string, t Tags) []string {
 	others := slices.DeleteFunc(slices.Clone(list), func(s string) bool {
 		key, _, _ := strings.Cut(s, "=")
-		return slices.Contains([]string{ownerKey, machineKey, operationKey, clusterKey, spareKey, epochKey}, key)
+		return slices.Contains([]string{ownerKey, machineKey, operationKey, clusterKey, lifeKey, spareKey, epochKey}, key)
 	})
 	return append(t.List(), others...)
 }

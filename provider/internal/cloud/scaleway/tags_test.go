@@ -14,8 +14,8 @@ import (
 
 // The tags are on servers that outlive the process: they must not change.
 func TestTagsGolden(t *testing.T) {
-	got := scaleway.Tags{Owner: "scaleway-fr-par-1", Machine: "m,1", Operation: "op=ü", Cluster: "prod eu"}.List()
-	want := []string{"bigfleet=scaleway-fr-par-1", "bigfleet-machine=m%2C1", "bigfleet-operation=op%3D%C3%BC", "bigfleet-cluster=prod%20eu"}
+	got := scaleway.Tags{Owner: "scaleway-fr-par-1", Machine: "m,1", Operation: "op=ü", Cluster: "prod eu", Life: "op=ü"}.List()
+	want := []string{"bigfleet=scaleway-fr-par-1", "bigfleet-machine=m%2C1", "bigfleet-operation=op%3D%C3%BC", "bigfleet-cluster=prod%20eu", "bigfleet-life=op%3D%C3%BC"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tags (-want +got):\n%s", diff)
 	}
@@ -26,7 +26,7 @@ func TestTagsRoundTrip(t *testing.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 		want := scaleway.Tags{
 			Owner: text.Draw(t, "owner"), Machine: text.Draw(t, "machine"),
-			Operation: text.Draw(t, "operation"), Cluster: text.Draw(t, "cluster"),
+			Operation: text.Draw(t, "operation"), Cluster: text.Draw(t, "cluster"), Life: text.Draw(t, "life"),
 		}
 		list := want.List()
 		for _, tag := range list {

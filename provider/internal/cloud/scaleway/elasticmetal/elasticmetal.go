@@ -273,6 +273,7 @@ func (c *Cloud) instance(server *baremetal.Server) cloud.Instance {
 		OperationID: tags.Operation,
 		Cluster:     tags.Cluster,
 		Epoch:       cloud.ParseOwnerEpoch(tags.Epoch),
+		Life:        tags.Life,
 		Type:        server.OfferName,
 		Zone:        c.scope.Zone.String(),
 		Power:       power(server.Status),

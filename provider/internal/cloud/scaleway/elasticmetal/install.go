@@ -101,7 +101,7 @@ func (c *Cloud) progress(t *cloud.Task, s *baremetal.Server) {
 // setUserData must come before the install: the system reads it at its first
 // boot and never again.
 func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
-	if t.Spec.UserData == nil || t.Notes[noteAsIs] != "" {
+	if t.Spec.UserData == nil || t.Notes[cloud.NoteAsIs] != "" {
 		return nil
 	}
 	id, err := c.scope.ID(t.Ref, "server")
@@ -126,7 +126,7 @@ func (c *Cloud) setUserData(ctx context.Context, t *cloud.Task) error {
 // install puts the system on the server and waits until it is there. An install
 // of this operation is known by its hostname: a spare has that of an earlier one.
 func (c *Cloud) install(ctx context.Context, t *cloud.Task) error {
-	if t.Notes[noteAsIs] != "" {
+	if t.Notes[cloud.NoteAsIs] != "" {
 		return nil
 	}
 	server, err := c.working(ctx, t)

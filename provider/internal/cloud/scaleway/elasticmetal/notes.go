@@ -15,7 +15,6 @@ const (
 	noteOffer   = "offer"   // the id of what is about to be ordered
 	noteTaken   = "taken"   // when the server became the task's
 	noteSeen    = "seen"    // it was read since
-	noteAsIs    = "as-is"   // it was installed by hand and stays as it is
 	noteStatus  = "status"  // the vendor's words that were logged last
 	noteBroken  = "broken"  // installs that ended in an error
 	noteCounted = "counted" // the last of them is among them

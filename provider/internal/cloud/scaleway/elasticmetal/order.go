@@ -132,7 +132,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 		Description: "ordered by the BigFleet provider " + c.scope.Provider,
 		// In the order itself: tags added later would leave a time in which nobody
 		// knows whose the server is.
-		Tags: append(c.scope.Own(scaleway.Tags{Machine: t.Spec.MachineID, Operation: operation}).List(), o.Tags...),
+		Tags: append(c.scope.Own(scaleway.Tags{Machine: t.Spec.MachineID, Operation: operation, Life: operation}).List(), o.Tags...),
 	}, scw.WithContext(sending))
 	if err == nil && (server == nil || server.ID == "") {
 		err = scaleway.ErrEmptyAnswer

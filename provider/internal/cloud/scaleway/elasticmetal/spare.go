@@ -69,7 +69,7 @@ func (c *Cloud) take(ctx context.Context, t *cloud.Task, s *baremetal.Server, wh
 	if err := c.mustOwn(s); err != nil {
 		return err
 	}
-	tags := scaleway.Replace(s.Tags, c.scope.Own(scaleway.Tags{Machine: t.Spec.MachineID, Operation: t.Spec.OperationID}))
+	tags := scaleway.Replace(s.Tags, c.scope.Own(scaleway.Tags{Machine: t.Spec.MachineID, Operation: t.Spec.OperationID, Life: t.Spec.OperationID}))
 	_, err := c.api.UpdateServer(&baremetal.UpdateServerRequest{
 		Zone: c.scope.Zone, ServerID: s.ID, Tags: &tags, Name: new(scaleway.ServerName(t.Spec.MachineID, t.Spec.OperationID)),
 	}, scw.WithContext(ctx))
@@ -104,7 +104,7 @@ func (c *Cloud) takeGiven(ctx context.Context, t *cloud.Task, id string) error {
 		c.remember(t, server)
 		return nil
 	case tags.Machine == t.Spec.MachineID && tags.Operation == "" && installed(server):
-		t.Note(noteAsIs, "1")
+		t.Note(cloud.NoteAsIs, "1")
 		c.remember(t, server)
 		return nil
 	case tags.Machine != "" && tags.Machine != t.Spec.MachineID:

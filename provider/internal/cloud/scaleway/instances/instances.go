@@ -299,6 +299,7 @@ func (c *Cloud) instance(server *instance.Server) cloud.Instance {
 		OperationID: tags.Operation,
 		Cluster:     tags.Cluster,
 		Epoch:       cloud.ParseOwnerEpoch(tags.Epoch),
+		Life:        tags.Life,
 		Type:        server.CommercialType,
 		Zone:        c.scope.Zone.String(),
 		Power:       power(server.State),

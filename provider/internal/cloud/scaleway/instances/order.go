@@ -132,7 +132,7 @@ func (c *Cloud) request(ctx context.Context, spec cloud.Spec) (*instance.CreateS
 		Project:           &c.scope.Project,
 		// In the POST itself: tags added later would leave a time in which nobody
 		// knows whose the server is.
-		Tags: append(c.scope.Own(scaleway.Tags{Machine: spec.MachineID, Operation: spec.OperationID}).List(), o.Tags...),
+		Tags: append(c.scope.Own(scaleway.Tags{Machine: spec.MachineID, Operation: spec.OperationID, Life: spec.OperationID}).List(), o.Tags...),
 	}
 	if o.SecurityGroup != "" {
 		req.SecurityGroup = &o.SecurityGroup

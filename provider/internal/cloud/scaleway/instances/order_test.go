@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -356,7 +357,7 @@ func TestOrderGolden(t *testing.T) {
 		must(t, op.RunTo(within(t), c.Create(), 3))
 		s := w.Servers()[0]
 		want := []string{"bigfleet=scaleway-fr-par-1", "bigfleet-machine=m-1", "bigfleet-operation=op-of-m-1"}
-		if diff := cmp.Diff(want, s.Tags); diff != "" {
+		if diff := cmp.Diff(append(slices.Clone(want), "bigfleet-life=op-of-m-1"), s.Tags); diff != "" {
 			t.Errorf("tags of the server (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff(want, w.Volumes()[0].Tags); diff != "" {
