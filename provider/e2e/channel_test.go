@@ -39,6 +39,7 @@ type host struct {
 	channel string // https://host:port
 	id      string
 	token   string
+	stated  string // as the host's id; "" for none
 }
 
 func (h host) do(method, path, query string, body []byte) (int, http.Header, []byte) {
@@ -49,6 +50,9 @@ func (h host) do(method, path, query string, body []byte) (int, http.Header, []b
 	}
 	if h.token != "" {
 		req.Header.Set("Authorization", "Bearer "+h.token)
+	}
+	if h.stated != "" {
+		req.Header.Set("Bigfleet-Agent-Host", h.stated)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -128,7 +132,7 @@ func TestRealBackend(t *testing.T) {
 	ids := p.machines(2)
 	dial := func(id, token string) host {
 		addr := p.line(`bootstrap channel.*listen=(\S+)`)[1]
-		return host{t, ca.trusting(0), "https://" + strings.Replace(addr, "127.0.0.1", "localhost", 1), id, token}
+		return host{t: t, client: ca.trusting(0), channel: "https://" + strings.Replace(addr, "127.0.0.1", "localhost", 1), id: id, token: token}
 	}
 	create, beside := p.must("Create", ids[0], token{"s", 1, 1}, unspecified), p.must("Create", ids[1], token{}, unspecified)
 	agent := dial(ids[0], channelToken(secret, ids[0], create))

@@ -73,7 +73,7 @@ var (
 	MetricChannelPolls          = counter("channel_polls_total", "Polls of hosts: `command`, `empty`, `taken_over`, `released`, `hangup`, `invalid`.", LabelResult)
 	MetricChannelAcks           = counter("channel_acks_total", "Reports of hosts: `settled`, `repeated`, `unconfirmed`, `conflict`, `invalid`.", LabelResult)
 	MetricChannelPackages       = counter("channel_packages_total", "Fetches of agent packages: `served`, `not_found`, `invalid`.", LabelResult)
-	MetricChannelAuthFailures   = counter("channel_auth_failures_total", "Requests that were refused with 401: `malformed`, `unknown_machine`, `bad_token`.", LabelReason)
+	MetricChannelAuthFailures   = counter("channel_auth_failures_total", "Requests that were refused with 401: `malformed`, `unknown_machine`, `no_host` (of a machine that has none, such as after its Delete), `bad_token`.", LabelReason)
 	MetricChannelThrottled      = counter("channel_throttled_total", "Requests that were refused with 429.")
 	MetricChannelClones         = counter("channel_clones_total", "Requests of a second host with a machine's token, refused.")
 	MetricChannelContested      = gauge("channel_contested_machines", "Machines whose token a second host has used: `capacityctl host list`.")

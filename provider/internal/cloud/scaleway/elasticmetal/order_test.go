@@ -303,7 +303,7 @@ func TestTagsOfTheOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, _ := w.server(op.Ref)
-		want := []string{"bigfleet=" + provider, "bigfleet-machine=m-1", "bigfleet-operation=op-of-m-1", "team=a"}
+		want := []string{"bigfleet=" + provider, "bigfleet-machine=m-1", "bigfleet-operation=op-of-m-1", "bigfleet-life=op-of-m-1", "team=a"}
 		if !slices.Equal(s.Tags, want) || s.Offer != offer {
 			t.Errorf("%s with tags %q, want %q", s.Offer, s.Tags, want)
 		}
