@@ -148,7 +148,7 @@ func TestSpareIsWipedClean(t *testing.T) {
 		discard(t, c, op) // late: the server is another's by now
 		s, _ := w.server(next.Ref)
 		tags := scaleway.ParseTags(s.Tags)
-		if want := (scaleway.Tags{Owner: provider, Machine: "m-2", Operation: "op-of-m-2"}); tags != want || s.Name != scaleway.ServerName("m-2", "op-of-m-2") || s.Hostname != s.Name {
+		if want := (scaleway.Tags{Owner: provider, Machine: "m-2", Operation: "op-of-m-2", Life: "op-of-m-2"}); tags != want || s.Name != scaleway.ServerName("m-2", "op-of-m-2") || s.Hostname != s.Name {
 			t.Errorf("server %q (%q) with %+v, want %+v", s.Name, s.Hostname, tags, want)
 		}
 		if string(s.FirstBoot) != "#cloud-config\n# m-2\n" || s.Boots != 1 {
