@@ -93,15 +93,16 @@ type peerKey struct{}
 
 // serveAdmin serves the admin socket until ctx ends, to root and to the
 // provider's own user: copies of the state file, which hosts use the machines'
-// tokens, and the operations under way. ch is nil where there is no channel, and
-// no token.
-func serveAdmin(ctx context.Context, ln net.Listener, st *store.Store, ch *channel.Server, log *slog.Logger) error {
+// tokens, the operations under way, and what is kept and can be released. ch is nil
+// where there is no channel, and no token.
+func serveAdmin(ctx context.Context, ln net.Listener, st *store.Store, ch *channel.Server, kept *keptHandlers, log *slog.Logger) error {
 	mux := http.NewServeMux()
 	if ch != nil {
 		mux.Handle("GET /hosts", hostsHandler(ch))
 		mux.Handle("POST /hosts/{machine}/unlock", unlockHandler(st, ch, log))
 	}
 	mux.Handle("GET /operations", operationsHandler(st))
+	kept.register(mux)
 	mux.Handle("GET /state/backup", &backupHandler{store: st, log: log})
 	srv := newHTTPServer(ownPeers(mux), log)
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {

@@ -27,7 +27,7 @@ func startAdmin(t *testing.T, path string, st *store.Store) *http.Client {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- serveAdmin(ctx, ln, st, nil, slog.New(slog.DiscardHandler)) }()
+	go func() { served <- serveAdmin(ctx, ln, st, nil, &keptHandlers{}, slog.New(slog.DiscardHandler)) }()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}

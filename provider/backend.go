@@ -35,14 +35,15 @@ type Opening struct {
 
 // Backend is a cloud as the parts of the process use it.
 type Backend struct {
-	Cloud   cloud.Cloud   // required, as are Catalog and Prober
-	Deleter cloud.Deleter // nil where hosts cannot be given back
-	Sweeper cloud.Sweeper // nil where nothing outlives its server
-	Catalog cloud.Catalog
-	Fitter  cloud.Fitter // nil where orders cannot be judged beforehand
-	Prober  cloud.Prober
-	Keeper  cloud.Keeper  // nil where what a failure leaves is removed
-	Adopter cloud.Adopter // nil where no server can be given by hand
+	Cloud    cloud.Cloud   // required, as are Catalog and Prober
+	Deleter  cloud.Deleter // nil where hosts cannot be given back
+	Sweeper  cloud.Sweeper // nil where nothing outlives its server
+	Catalog  cloud.Catalog
+	Fitter   cloud.Fitter // nil where orders cannot be judged beforehand
+	Prober   cloud.Prober
+	Keeper   cloud.Keeper   // nil where what a failure leaves is removed
+	Adopter  cloud.Adopter  // nil where no server can be given by hand
+	Returner cloud.Returner // nil where no server is ever spare
 	// Poll is how often the cloud may be asked about a host that is waited for; 0 is
 	// 5 s.
 	Poll time.Duration

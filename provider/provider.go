@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"bigfleet-providers/provider/internal/certificates"
+	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/lifecycle"
 	"bigfleet-providers/provider/internal/machine"
 	"bigfleet-providers/provider/internal/rpc"
@@ -118,7 +119,7 @@ func Run(ctx context.Context, cfg *Config, version string, log *slog.Logger) (er
 	log.Info("serving", "grpc", ports.grpc.Addr().String(), "metrics", addrOf(ports.metrics), "endpoint", boot.endpoint(),
 		"machines", st.Size())
 
-	p := &process{cfg: cfg, log: log, reg: reg, metrics: m, traces: traces, st: st, boot: boot, engine: engine, slots: slots, ports: ports, grpcCerts: grpcCerts}
+	p := &process{cfg: cfg, log: log, reg: reg, metrics: m, traces: traces, st: st, boot: boot, engine: engine, slots: slots, ports: ports, grpcCerts: grpcCerts, returner: back.Returner}
 	opened = nil // the parts close what they serve
 	if err = runParts(ctx, log, p.parts(ctx)); err == nil {
 		log.Info("stopped")
@@ -139,6 +140,7 @@ type process struct {
 	slots     *slotSource
 	ports     ports
 	grpcCerts *certificates.Live // nil: plaintext
+	returner  cloud.Returner     // nil where no server is ever spare
 
 	serving, stopping atomic.Bool // the gRPC port
 }
@@ -167,7 +169,7 @@ func (p *process) parts(ctx context.Context) []part {
 	}
 	if p.ports.admin != nil {
 		parts = append(parts, part{"admin socket", func(ctx context.Context) error {
-			return serveAdmin(ctx, p.ports.admin, p.st, p.boot.channel, p.log)
+			return serveAdmin(ctx, p.ports.admin, p.st, p.boot.channel, &keptHandlers{engine: p.engine, returner: p.returner, log: p.log}, p.log)
 		}})
 	}
 	return parts

@@ -120,7 +120,7 @@ func (s *settings) openMetal(c *provider.Config, o provider.Opening, client *scw
 		return nil
 	}
 	return &provider.Backend{
-		Cloud: adapter, Catalog: adapter, Fitter: adapter, Prober: adapter, Keeper: adapter, Adopter: adapter,
+		Cloud: adapter, Catalog: adapter, Fitter: adapter, Prober: adapter, Keeper: adapter, Adopter: adapter, Returner: adapter,
 		Poll: a.timing.Poll, HoldOrders: adapter.HoldOrders, Startable: startable,
 	}, nil
 }

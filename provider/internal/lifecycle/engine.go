@@ -168,6 +168,7 @@ type Engine struct {
 	flights  map[string]*flight // what is in the lanes, by operation
 	errands  map[string]bool    // other work under way, by name
 	blobs    map[string]*blobWait
+	released map[string]chan struct{} // by machine: wakes the teardown of its kept host
 	awaiting bool
 	// inventoryFault is why the first inventory failed, in words that continue a
 	// sentence; "" before it was tried.
@@ -201,6 +202,7 @@ func New(o Options) *Engine {
 		flights:    map[string]*flight{},
 		errands:    map[string]bool{},
 		blobs:      map[string]*blobWait{},
+		released:   map[string]chan struct{}{},
 		owner:      newOwner(),
 		awaiting:   o.Awaiting,
 		began:      make(chan struct{}),

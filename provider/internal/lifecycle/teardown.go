@@ -19,6 +19,12 @@ func (e *Engine) launchTeardown(rec machine.Record) {
 // once it was shown for long enough. It repeats each part for ever: a server
 // that bills must not be forgotten.
 func (e *Engine) teardown(ctx context.Context, rec machine.Record) {
+	released, done := e.awaitRelease(rec.ID)
+	defer done()
+	// As it is now: a release before this line told nobody.
+	if now, ok := e.o.Store.Record(rec.ID); ok {
+		rec = now
+	}
 	parts := []func(context.Context, machine.Record) (machine.Record, error){e.discard, e.succeed, e.unlist}
 	for _, part := range parts {
 		for failures := 0; ; {
@@ -35,9 +41,21 @@ func (e *Engine) teardown(ctx context.Context, rec machine.Record) {
 				e.o.Log.Warn("the remains of a failed machine cannot be removed yet", telemetry.KeyMachine, rec.ID,
 					"failures", failures, "pause", pause.String(), telemetry.KeyError, err.Error())
 			}
-			if storeFailed(err) || !sleep(ctx, pause) {
+			if storeFailed(err) {
 				return
 			}
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-released:
+				if now, ok := e.o.Store.Record(rec.ID); ok {
+					rec = now
+				}
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+			timer.Stop()
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,12 @@ func (f format) check(choices ...format) error {
 	if slices.Contains(choices, f) {
 		return nil
 	}
-	return fmt.Errorf("--output: %q is unknown, want %s", string(f), either(choices))
+	text := fmt.Sprintf("--output: %q is unknown, want %s", string(f), either(choices))
+	name, _, _ := strings.Cut(string(f), "=")
+	if hint := formatHints[name]; hint != "" {
+		text += "; " + hint
+	}
+	return errors.New(text)
 }
 
 // either is "a, b or c".

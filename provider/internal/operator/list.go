@@ -16,13 +16,14 @@ import (
 
 // lister is one run of list.
 type lister struct {
-	program  *program
-	choose   selection
-	out      format
-	sort     string
-	watch    bool
-	interval interval
-	socket   *string
+	program   *program
+	choose    selection
+	out       format
+	sort      string
+	watch     bool
+	noHeaders bool
+	interval  interval
+	socket    *string
 }
 
 var listFormats = []format{formatTable, formatWide, formatJSON, formatName}
@@ -59,6 +60,7 @@ capacityctl list --watch --socket /run/bigfleet/admin/socket
 	f := c.Flags()
 	f.StringVar(&l.sort, "sort", "id", "`order`: "+either(orderNames())+"; changed is the order of the last change")
 	f.BoolVarP(&l.watch, "watch", "w", false, "follow the machines until interrupted")
+	f.BoolVar(&l.noHeaders, "no-headers", false, "print the rows of the table and nothing else")
 	l.interval.declare(c)
 	l.socket = declareSteps(f)
 	l.out.declare(c, listFormats...)
@@ -73,6 +75,9 @@ func (l *lister) check(args []string) error {
 	}
 	if l.watch && l.out == formatName {
 		errs = append(errs, errors.New("--watch: has no names alone; use --output table, wide or json"))
+	}
+	if l.noHeaders && (l.watch || l.out != formatTable && l.out != formatWide) {
+		errs = append(errs, errors.New("--no-headers: of use with --output table or wide, without --watch"))
 	}
 	return misused(append(errs, wantArgs(args), l.program.conn.check(), l.out.check(listFormats...), l.choose.check(), l.interval.check())...)
 }
@@ -106,7 +111,7 @@ func (l *lister) run(ctx context.Context, c *client) error {
 			}
 			return nil
 		default:
-			t := machineTable{wide: l.out == formatWide, steps: *l.socket != "", ops: ops.byMachine(), now: time.Now()}
+			t := machineTable{wide: l.out == formatWide, bare: l.noHeaders, steps: *l.socket != "", ops: ops.byMachine(), now: time.Now()}
 			return t.write(o, list.GetMachines())
 		}
 	})
@@ -116,7 +121,7 @@ func (p *program) getCommand() *cobra.Command {
 	var out format
 	var socket *string
 	c := connected(&cobra.Command{
-		Use: "get MACHINE... [flags]", Short: "Show machines in full, with their last error",
+		Use: "get MACHINE... [flags]", Aliases: []string{"describe", "show"}, Short: "Show machines in full, with their last error",
 		Long: `
 The JSON is a Machine, as the provider sent it; of several ids a MachineList. An
 id that is not found does not hide the others, and makes the exit code 1.

@@ -29,6 +29,7 @@ const (
 
 // program is one run of the command line.
 type program struct {
+	args     []string
 	in       io.Reader
 	out, err io.Writer
 	colour   terminal.When
@@ -78,7 +79,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	// A second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
 
-	root := newRoot(&program{in: stdin, out: stdout, err: stderr, colour: terminal.Auto}, version)
+	root := newRoot(&program{args: args, in: stdin, out: stdout, err: stderr, colour: terminal.Auto}, version)
 	root.SetArgs(args)
 	if len(args) == 0 {
 		root.SetArgs([]string{}) // nil would be the process's own
@@ -150,7 +151,7 @@ Exit codes: 0 done, 1 not done, 2 the command line cannot be used.
 	root.SetOut(p.out)
 	root.SetErr(p.err)
 	root.SetVersionTemplate("capacityctl {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return misused(err) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misused(p.hinted(c, err)) })
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		var text bytes.Buffer // at once, as a page
 		help(c, &text)
@@ -174,11 +175,12 @@ Exit codes: 0 done, 1 not done, 2 the command line cannot be used.
 	for _, k := range kinds {
 		add(groupMachines, p.transitionCommand(k))
 	}
-	add(groupMachines, p.walkCommand())
+	add(groupMachines, p.waitCommand(), p.walkCommand())
 	add(groupProvider, p.topCommand(), p.doctorCommand())
 	add(groupFiles,
 		group("state", "Look at state files, copy them and put them back", inspectCommand(p), checkCommand(p), backupCommand(p), restoreCommand(p)),
-		group("host", "See which hosts use the machines' tokens, and untie one", hostListCommand(p), hostUnlockCommand(p)))
+		group("host", "See which hosts use the machines' tokens, and untie one", hostListCommand(p), hostUnlockCommand(p)),
+		releaseCommand(p))
 	add(groupOther, completionCommand(p), versionCommand(p))
 	root.SetHelpCommandGroupID(groupOther)
 	return root
@@ -210,6 +212,9 @@ func followers(g *cobra.Command) string {
 
 func unknownCommand(c *cobra.Command, word string) error {
 	text := fmt.Sprintf("unknown command %q", word)
+	if hint := commandHints[word]; hint != "" && !c.HasParent() {
+		return errors.New(text + ": " + hint)
+	}
 	if meant := c.SuggestionsFor(word); len(meant) > 0 {
 		text += "; did you mean " + strings.Join(meant, " or ") + "?"
 	}

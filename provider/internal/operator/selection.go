@@ -35,7 +35,7 @@ func (s *selection) declare(p *program, c *cobra.Command) {
 	f.StringSliceVar(&s.clusters, "cluster", nil, "only machines bound to this `cluster`")
 	f.StringSliceVar(&s.capacities, "capacity", nil, "only machines of this `capacity` type: "+strings.ToLower(either(capacityNames())))
 	f.StringSliceVar(&s.zones, "zone", nil, "only machines in this `zone`")
-	f.StringSliceVar(&s.labels, "label", nil, "only machines with this label: `KEY=VALUE`, KEY!=VALUE or KEY; of several, all count")
+	f.StringSliceVarP(&s.labels, "label", "l", nil, "only machines with this label: `KEY=VALUE`, KEY!=VALUE or KEY; of several, all count")
 	completes(c, "state", stateNames())
 	completes(c, "capacity", capacityNames())
 	p.completesWith(c, "type", (*pb.Machine).GetInstanceType)

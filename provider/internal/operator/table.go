@@ -19,6 +19,7 @@ const stageLabel = "bigfleet.io/stage"
 // machineTable shows machines as rows.
 type machineTable struct {
 	wide  bool
+	bare  bool // without header and tally
 	steps bool // with STEP and AGE
 	ops   map[string]*runningOperation
 	// since is when a state was seen to begin, and began when looking did: of a
@@ -100,6 +101,14 @@ func (t *machineTable) age(m *pb.Machine, op *runningOperation) string {
 }
 
 func (t *machineTable) write(o *terminal.Output, machines []*pb.Machine) error {
+	if t.bare {
+		for _, line := range t.table(machines).Lines(o)[1:] {
+			if _, err := fmt.Fprintln(o, line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if err := t.table(machines).Write(o); err != nil {
 		return err
 	}

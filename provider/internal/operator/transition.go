@@ -32,6 +32,7 @@ const defaultTimeout = 45 * time.Minute
 // kind is one transition as an operator names it.
 type kind struct {
 	name       string
+	aliases    []string
 	begin, end pb.MachineState
 	summary    string
 	details    string
@@ -85,7 +86,7 @@ var kinds = []kind{
 		},
 	},
 	{
-		name: "delete", begin: pb.MachineState_MACHINE_STATE_IDLE, end: pb.MachineState_MACHINE_STATE_SPECULATIVE,
+		name: "delete", aliases: []string{"rm"}, begin: pb.MachineState_MACHINE_STATE_IDLE, end: pb.MachineState_MACHINE_STATE_SPECULATIVE,
 		summary: "Give the servers of IDLE machines back",
 		details: "The machine becomes SPECULATIVE again. A CONFIGURED one must be drained first.\nDedicated servers are not given back so: the call is refused.",
 		example: "capacityctl list --state IDLE -o name | xargs -r capacityctl delete --wait",
@@ -110,6 +111,7 @@ type transition struct {
 	order   order
 	blob    string // --blob-file
 	wait    bool
+	dryRun  bool
 	timeout time.Duration
 	socket  *string
 	out     format
@@ -118,7 +120,7 @@ type transition struct {
 func (p *program) transitionCommand(k kind) *cobra.Command {
 	t := &transition{program: p, kind: k}
 	c := connected(&cobra.Command{
-		Use: k.name + " MACHINE... [flags]", Short: k.summary, Example: k.example,
+		Use: k.name + " MACHINE... [flags]", Aliases: k.aliases, Short: k.summary, Example: k.example,
 		Long: k.details + `
 
 The provider answers at once and works on; --wait waits for the end, and makes a
@@ -135,6 +137,9 @@ waiting stops nothing.
 			if err := t.order.readBlob(t.blob, p.in); err != nil {
 				return err
 			}
+			if t.dryRun {
+				return p.conn.with(func(cl *client) error { return t.preview(c.Context(), cl, args) })
+			}
 			return p.conn.with(func(cl *client) error { return t.run(c.Context(), cl, args) })
 		},
 	})
@@ -148,8 +153,10 @@ waiting stops nothing.
 		f.DurationVar(&t.order.grace, "grace", 0, "`time` that workloads get to leave, in whole seconds")
 	}
 	t.order.declareFence(c)
-	f.BoolVar(&t.wait, "wait", false, "wait until the machines have settled, and show how far they are")
+	f.BoolVarP(&t.wait, "wait", "w", false, "wait until the machines have settled, and show how far they are")
 	f.DurationVar(&t.timeout, "timeout", defaultTimeout, "with --wait: how long to wait; a dedicated server's Create may take more")
+	f.BoolVar(&t.dryRun, "dry-run", false, "show what the call would do to each machine, and call nothing")
+	f.BoolP("yes", "y", false, "taken for scripts that give it: this command never asks")
 	t.socket = declareSteps(f)
 	t.out.declare(c, formatTable, formatJSON)
 	return c
@@ -182,6 +189,12 @@ func (t *transition) check(c *cobra.Command, args []string) error {
 		errs = append(errs, t.order.checkConfigure(t.blob))
 	}
 	errs = append(errs, t.order.checkGrace(), checkTimeout(t.timeout))
+	if t.dryRun && t.wait {
+		errs = append(errs, errors.New("--dry-run and --wait: there is nothing to wait for"))
+	}
+	if t.dryRun && t.out == formatJSON {
+		errs = append(errs, errors.New("--dry-run and --output json: a dry run is for people; capacityctl get -o json shows the machines"))
+	}
 	if !t.wait && (c.Flags().Changed("timeout") || *t.socket != "") {
 		errs = append(errs, errors.New("--timeout and --socket: of use with --wait only"))
 	}
@@ -295,7 +308,7 @@ func failedAdvice(m *pb.Machine) string {
 	if m.GetCluster() != "" {
 		return "The machine stays FAILED; another id takes its slot. It was bound to cluster " + printable(m.GetCluster()) +
 			", so that its host is kept for a while (--failed-retention): look at it with journalctl -u bigfleet-agent, move workloads away, " +
-			"and delete the server in the cloud's console to get rid of it sooner."
+			"and let the host go sooner with capacityctl release " + printable(m.GetId()) + " --socket PATH."
 	}
 	return "The machine stays FAILED; what it left in the cloud is removed, and another id takes its slot (capacityctl watch). " +
 		"Mend the cause first, then take the new id."

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -208,7 +207,7 @@ func (w *walker) confirm(ctx context.Context, m *pb.Machine) error {
 	if w.yes {
 		return nil
 	}
-	in, done, err := w.askedAt()
+	in, done, err := w.program.askedAt()
 	switch {
 	case err != nil && dedicated(m):
 		return errors.New("walk: a dedicated server is not ordered unasked; give --yes")
@@ -216,36 +215,10 @@ func (w *walker) confirm(ctx context.Context, m *pb.Machine) error {
 		return nil
 	}
 	defer done()
-	fmt.Fprint(w.program.err, "Go on? [y/N] ")
-	answer, err := terminal.ReadLine(ctx, in)
-	if err != nil {
-		fmt.Fprintln(w.program.err)
+	if confirmed, err := w.program.confirmed(ctx, in); !confirmed {
 		return errors.Join(errDeclined, err)
 	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	default:
-		return errDeclined
-	}
-}
-
-// errNobody says that no terminal is there to ask at.
-var errNobody = errors.New("no terminal")
-
-// askedAt is where an answer is typed: standard input or, where that is the
-// bootstrap blob, the terminal itself. The caller calls done.
-func (w *walker) askedAt() (in *os.File, done func(), err error) {
-	if !terminal.IsTerminal(w.program.err) {
-		return nil, nil, errNobody
-	}
-	if in, ok := w.program.in.(*os.File); ok && terminal.IsTerminal(in) {
-		return in, func() {}, nil
-	}
-	if in, err = os.Open("/dev/tty"); err != nil {
-		return nil, nil, err
-	}
-	return in, func() { in.Close() }, nil
+	return nil
 }
 
 // step makes one transition; accepted says that the provider has begun it.

@@ -253,7 +253,7 @@ func TestStart(t *testing.T) {
 		if got, want := c.ProviderID(op.Ref), "scaleway://baremetal/"+op.Ref; got != want {
 			t.Errorf("provider id %q, want %q", got, want)
 		}
-		if words := c.Keeps(op.Ref, offer); !strings.Contains(words, "scw baremetal server delete "+id(op.Ref)+" zone="+zone) {
+		if words := c.Keeps(op.Ref, offer); !strings.Contains(words, "capacityctl release --spare "+op.Ref) {
 			t.Errorf("Keeps = %q; want it to say how to give the server back", words)
 		}
 		if err := c.Scrub(deadline(t), op.Ref); err != nil {
