@@ -40,7 +40,11 @@ func (t *transition) foresee(o *terminal.Output, m *pb.Machine) error {
 		text := fmt.Sprintf("%s %s: %s -> %s%s", k.name, printable(m.GetId()), stateName(state), stateName(k.end), where(m))
 		switch k.name {
 		case "create":
-			text += fmt.Sprintf("; a %s that costs %s USD an hour", orDash(m.GetInstanceType()), price(m))
+			cost := price(m) + " USD an hour"
+			if dedicated(m) {
+				cost = "a dedicated server, which costs what its offer says and is not given back"
+			}
+			text += fmt.Sprintf("; %s: %s", orDash(m.GetInstanceType()), cost)
 		case "configure":
 			text += "; joins cluster " + printable(t.order.cluster)
 		case "drain":

@@ -75,7 +75,7 @@ func TestDryRun(t *testing.T) {
 		code int
 		want string
 	}{
-		"create m-1":            {exitOK, "create m-1: SPECULATIVE -> IDLE; a DEV1-S that costs 0.0123 USD an hour"},
+		"create m-1":            {exitOK, "create m-1: SPECULATIVE -> IDLE; DEV1-S: 0.0123 USD an hour"},
 		"create m-3":            {exitOK, "it is IDLE; the call may be a replay"},
 		"drain m-2 --grace 30s": {exitOK, "drain m-2: CONFIGURED -> IDLE, host z/1, cluster prod; its workloads get 30s"},
 		"delete m-3 --yes":      {exitOK, "delete m-3: IDLE -> SPECULATIVE, host z/2; the server is given back, 0.5000 USD an hour"},
