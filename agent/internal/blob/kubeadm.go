@@ -87,7 +87,11 @@ func joinOf(docs []*yaml.Node) (*yaml.Node, error) {
 // list of names and values.
 var mapArgs = regexp.MustCompile(`/v1(alpha[0-9]+|beta[123])$`)
 
-const providerIDArg = "provider-id"
+const (
+	providerIDArg = "provider-id"
+	// hostnameArg names the node in the place of nodeRegistration.name.
+	hostnameArg = "hostname-override"
+)
 
 // register sets the node's name and provider id. The id goes by kubeadm, which
 // writes it beside the kubelet's other arguments: whatever the operator gives to
@@ -113,10 +117,13 @@ func register(join *yaml.Node, node Node) error {
 	switch args.Kind {
 	case yaml.MappingNode:
 		set(args, providerIDArg, quoted(node.ProviderID))
+		if get(args, hostnameArg) != nil {
+			set(args, hostnameArg, quoted(node.Name))
+		}
 	case yaml.SequenceNode:
 		var others []*yaml.Node
 		for _, arg := range args.Content {
-			if name := get(resolve(arg), "name"); name == nil || name.Value != providerIDArg {
+			if name := get(resolve(arg), "name"); name == nil || name.Value != providerIDArg && name.Value != hostnameArg {
 				others = append(others, arg)
 			}
 		}

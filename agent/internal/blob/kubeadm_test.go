@@ -160,8 +160,12 @@ func TestJoinConfiguration(t *testing.T) {
 			"\"kind\": \"JoinConfiguration\"\n\"apiVersion\": \"kubeadm.k8s.io/v1beta4\"\n" + listed,
 		},
 		"arguments in a list": {
-			"apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs: [{name: provider-id, value: x}, {name: v, value: '2'}]\n",
+			"apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs: [{name: provider-id, value: x}, {name: hostname-override, value: y}, {name: v, value: '2'}]\n",
 			"apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n    - name: v\n      value: \"2\"\n    - name: \"provider-id\"\n      value: \"scaleway://instance/fr-par-1/1234\"\n  name: \"node-1\"\n",
+		},
+		"another name in a mapping": {
+			"apiVersion: kubeadm.k8s.io/v1beta3\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs: {hostname-override: y}\n",
+			"apiVersion: kubeadm.k8s.io/v1beta3\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n    hostname-override: \"node-1\"\n    provider-id: \"scaleway://instance/fr-par-1/1234\"\n  name: \"node-1\"\n",
 		},
 		"empty registration": {
 			"---\napiVersion: kubeadm.k8s.io/v1beta2\nkind: JoinConfiguration\nnodeRegistration:\n",
