@@ -2,6 +2,7 @@ package provider
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -147,6 +148,9 @@ func Load(v Vendor, args []string, lookup func(string) (string, bool)) (*Config,
 			*e.Value, err = withoutLineBreak(source, *e.Value)
 		}
 		if err != nil {
+			if source != "--"+e.Flag {
+				err = fmt.Errorf("--%s: %w", e.Flag, err)
+			}
 			errs = append(errs, err)
 			c.unread[e.Flag] = true
 		}
