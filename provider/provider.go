@@ -230,8 +230,8 @@ func (p *process) unready(ctx context.Context) []string {
 	if !p.serving.Load() && len(reasons) == 0 {
 		reasons = append(reasons, "the gRPC port is not served yet")
 	}
-	if err := p.st.Err(); err != nil {
-		reasons = append(reasons, err.Error())
+	if err := errors.Join(p.st.Err(), p.st.Full()); err != nil {
+		reasons = append(reasons, "the state cannot be written: "+err.Error())
 	}
 	return reasons
 }

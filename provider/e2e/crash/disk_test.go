@@ -2,6 +2,9 @@ package crash
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +27,8 @@ var bulky = binding{"bulky", "join", map[string]string{"bulk": strings.Repeat("x
 // and once there is space calls are accepted again, without a restart.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	f := &fleet{world: newWorld(t, 6)}
+	metrics := freePort(t)
+	f := &fleet{world: newWorld(t, 6, "--metrics-addr="+metrics)}
 	dir := filepath.Dir(f.state())
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
@@ -48,16 +52,32 @@ func TestFullDisk(t *testing.T) {
 	fill(t, filler)
 
 	before := f.list()
+	if code, text := readyz(t, metrics); code != http.StatusOK {
+		t.Errorf("before a write failed: %d %s", code, text)
+	}
 	f.refused(ids[1])
+	if code, text := readyz(t, metrics); code != http.StatusServiceUnavailable || !strings.Contains(text, "no space left") {
+		t.Errorf("while nothing can be written: %d %s", code, text)
+	}
 	f.same(before)
 	f.stopLast()
 	f.run() // a full disk is no reason not to start
 	f.same(before)
 	f.refused(ids[1])
+	time.Sleep(3 * time.Second) // it has looked again
+	if code, text := readyz(t, metrics); code != http.StatusServiceUnavailable {
+		t.Errorf("while nothing can be written: %d %s", code, text)
+	}
 
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, 10*time.Second, func() error { // without a call
+		if code, text := readyz(t, metrics); code != http.StatusOK {
+			return fmt.Errorf("with space again: %d %s", code, text)
+		}
+		return nil
+	})
 	f.sequence++
 	if _, err := f.send(configure, ids[1], token{"fleet", 1, f.sequence}, bulky); err != nil {
 		t.Fatalf("Configure with space again: %v", err)
@@ -70,6 +90,25 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("after a restart: %s in %q, %v", m.GetState(), m.GetCluster(), err)
 	}
 	f.to(ids[2], configure)
+}
+
+// readyz is what the provider says of itself.
+func readyz(t *testing.T, addr string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
 }
 
 // refused wants a call that needs space to be refused for lack of it. Its token
@@ -105,7 +144,8 @@ func fill(t *testing.T, path string) {
 // left without a driver, although the provider is not restarted.
 func TestNoSpaceForTransitions(t *testing.T) {
 	t.Parallel()
-	f := &fleet{world: newWorld(t, 6)}
+	metrics := freePort(t)
+	f := &fleet{world: newWorld(t, 6, "--metrics-addr="+metrics)}
 	c := newChurn(f.world) // for its faults
 	p := f.run()
 	ids := f.ids()
@@ -138,6 +178,9 @@ func TestNoSpaceForTransitions(t *testing.T) {
 			t.Errorf("Create without space: %v, want UNAVAILABLE", err)
 		}
 		f.same(before)
+		if code, text := readyz(t, metrics); code != http.StatusServiceUnavailable || !strings.Contains(text, "no space left") {
+			t.Errorf("while nothing can be written: %d %s", code, text)
+		}
 	}
 	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &old, nil); err != nil {
 		t.Fatal(err)
@@ -147,7 +190,7 @@ func TestNoSpaceForTransitions(t *testing.T) {
 		f.await(id, want)
 	}
 	eventually(t, settleWithin, func() error { return f.compare(f.list()) })
-	if !p.said("state file is written again") {
+	if !p.said("state file can be written again") {
 		t.Error("no write failed")
 	}
 }

@@ -107,7 +107,14 @@ func (s *Store) run() {
 	defer timer.Stop()
 	for {
 		b := s.newBatch()
+		var look <-chan time.Time
+		if s.needed > 0 {
+			look = time.After(roomPause)
+		}
 		select {
+		case <-look:
+			s.lookForRoom()
+			continue
 		case r := <-s.urgent:
 			s.stage(b, r)
 		case r := <-s.later:
@@ -207,17 +214,15 @@ func (s *Store) write(b *batch) error {
 	}
 	err := s.disk.write(b)
 	if err == nil {
-		if s.full {
-			s.log.Info("state file is written again")
-		}
-		s.full = false
+		s.spacious()
 		return nil
 	}
 	if errors.Is(err, errFull) {
-		if !s.full { // once, and not for every call that is refused meanwhile
+		if s.needed == 0 { // once, and not for every call that is refused meanwhile
 			s.log.Error("state file cannot be written; calls are refused and change nothing until there is space", "error", err)
 		}
-		s.full = true
+		s.needed = max(s.needed, b.bytes, leastRoom)
+		s.full.Store(&err)
 		return err
 	}
 	// The kernel may have dropped the pages of a failed sync and report success
@@ -226,6 +231,42 @@ func (s *Store) write(b *batch) error {
 	close(s.broken)
 	s.log.Error("state file broken", "error", err)
 	return s.brokenErr
+}
+
+// Full is why nothing can be written for lack of space, nil when something can.
+func (s *Store) Full() error {
+	if err := s.full.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+const (
+	// roomPause is how often a store without space looks whether there is some
+	// again: without calls, no write would tell.
+	roomPause = 2 * time.Second
+	// leastRoom is what a transaction of one machine may need.
+	leastRoom = 64 << 10
+)
+
+// lookForRoom ends the lack of space when there is room for what was refused.
+func (s *Store) lookForRoom() {
+	if s.needed == 0 || s.Err() != nil {
+		return
+	}
+	if err := s.disk.room(s.needed); err != nil {
+		s.full.Store(&err)
+		return
+	}
+	s.spacious()
+}
+
+func (s *Store) spacious() {
+	if s.needed > 0 {
+		s.log.Info("state file can be written again")
+	}
+	s.needed = 0
+	s.full.Store(nil)
 }
 
 // publish shows a committed batch to readers.

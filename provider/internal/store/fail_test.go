@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"bigfleet-providers/provider/internal/machine"
 )
@@ -17,7 +20,15 @@ import (
 // failing is a disk whose next writes fail.
 type failing struct {
 	persister
-	next chan error
+	next  chan error
+	tight atomic.Bool // there is no room
+}
+
+func (f *failing) room(bytes int) error {
+	if f.tight.Load() {
+		return fmt.Errorf("%w: %w", errFull, syscall.EDQUOT)
+	}
+	return f.persister.room(bytes)
 }
 
 func (f *failing) write(b *batch) error {
@@ -35,7 +46,7 @@ func startFailing(t *testing.T, path string) (*Store, chan error) {
 	s := start(t, path)
 	next := make(chan error, 1)
 	// The committer reads disk only for a request, and none came yet.
-	s.disk = &failing{s.disk, next}
+	s.disk = &failing{persister: s.disk, next: next}
 	return s, next
 }
 
@@ -66,6 +77,65 @@ func TestFullDiskRefusesAndRecovers(t *testing.T) {
 
 	if rec := must(t, s, "a", to(machine.Configuring)); rec.Revision != 2 {
 		t.Errorf("revision %d after a failed write, want 2", rec.Revision)
+	}
+}
+
+// TestLackOfSpaceIsTold: a store that cannot write says so until it can, although
+// no call comes in between, and leaves nothing beside the file.
+func TestLackOfSpaceIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "state")
+		s, next := startFailing(t, path)
+		must(t, s, "a", to(machine.Idle))
+		if err := s.Full(); err != nil {
+			t.Fatalf("a store that writes is full: %v", err)
+		}
+		next <- classify(&fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC})
+		_, err := s.Do(t.Context(), "a", to(machine.Configuring))
+		wantUnavailable(t, err, "no space left")
+		s.disk.(*failing).tight.Store(true)
+		for _, want := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EDQUOT} {
+			if err := s.Full(); !errors.Is(err, want) {
+				t.Errorf("Full = %v, want %v", err, want)
+			}
+			time.Sleep(roomPause + time.Millisecond)
+			synctest.Wait()
+		}
+		s.disk.(*failing).tight.Store(false)
+		time.Sleep(roomPause)
+		synctest.Wait()
+		if err := s.Full(); err != nil {
+			t.Errorf("there is room again, and Full = %v", err)
+		}
+		if left, err := filepath.Glob(path + ".*"); err != nil || len(left) > 0 {
+			t.Errorf("left beside the file: %q, %v", left, err)
+		}
+		must(t, s, "a", to(machine.Configuring))
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestRoom: what is missing is found on the real file system, by its space and by
+// the limit on the size of files.
+func TestRoom(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no small file system: mount: %v", err)
+	}
+	s, err := Open(Options{Path: filepath.Join(dir, "state"), View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.disk.room(leastRoom); err != nil {
+		t.Errorf("an empty file system has no room: %v", err)
+	}
+	if err := s.disk.room(2 << 20); !errors.Is(err, errFull) || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("2 MiB on a file system of one: %v", err)
+	}
+	if err := errors.Join(s.Close(), syscall.Unmount(dir, 0)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -56,6 +56,8 @@ type persister interface {
 	// write commits a batch. An error that matches errFull leaves the store
 	// usable; after any other the state on disk is not known.
 	write(b *batch) error
+	// room is an error while so many bytes more cannot be written.
+	room(bytes int) error
 	size() int64
 	close() error
 	// copyTo writes a consistent copy; it may run beside the other methods.
@@ -88,7 +90,9 @@ type Store struct {
 	generations generations
 	marks       markTable // the committer's own
 	enc         encoder   // the committer's own
-	full        bool      // the last write failed for lack of space; the committer's own
+	needed      int       // bytes that the last write lacked; 0 when it did not fail for space; the committer's own
+
+	full atomic.Pointer[error] // why nothing can be written for now; nil when it can
 
 	urgent, later chan *request
 	closing       chan struct{} // closed by Close

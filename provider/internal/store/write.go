@@ -47,6 +47,23 @@ func (f *file) write(b *batch) error {
 	})
 }
 
+// room writes so many bytes to a file beside the state, where the state would end
+// if it grew by them: a limit on the size of files counts too.
+func (f *file) room(bytes int) error {
+	to, err := os.CreateTemp(f.copyPlace())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errFull, withoutPath(err))
+	}
+	_, err = to.WriteAt(make([]byte, bytes), f.size())
+	if err == nil {
+		err = to.Sync()
+	}
+	if err = errors.Join(err, to.Close(), os.Remove(to.Name())); err != nil {
+		return fmt.Errorf("%w: %w", errFull, withoutPath(err))
+	}
+	return nil
+}
+
 // inPlace makes sure that a restart would find what was written. A file that
 // was removed, or that another was put in place of, can still be written, for
 // nobody.
