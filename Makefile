@@ -41,7 +41,7 @@ flake: setup ## run tests RUNS=20 times on a busy machine, for what fails only t
 	@NFPM=$(TOOLS)/nfpm CGO_ENABLED=1 RUNS='$(RUNS)' RUN='$(RUN)' PKG='$(PKG)' LOAD='$(LOAD)' .ci/flake
 
 .PHONY: e2e-host
-e2e-host: ## tests on Debian guests that boot in containers, 10 minutes; needs root; RUN=regexp chooses some
+e2e-host: ## tests on Debian guests that boot in containers; needs root; RUN=regexp chooses some
 	@.ci/e2e-host '$(or $(RUN),.)'
 
 .PHONY: e2e-node
@@ -101,18 +101,16 @@ release: ## all that is published, in dist/release, from the tag that is checked
 
 .PHONY: vulncheck
 vulncheck: ## look for known vulnerabilities, where their database can be reached
-	@.ci/tool $(GOVULNCHECK)
-	@.ci/vulncheck
+	@.ci/vulncheck $(GOVULNCHECK)
 
 .PHONY: demo
 demo: build ## five machines through their life, with a kill -9 on the way; SUBSTRATE=elastic-metal for dedicated servers
 	@bin/demo
 
 .PHONY: lint
-lint: tools ## gofmt, go vet, golangci-lint, buf lint
+lint: tools ## gofmt, golangci-lint with all that go vet has, buf lint
 	@found=$$(gofmt -l $(GO_DIRS)) && test -z "$$found" || \
 	  { printf 'not formatted; run make fmt:\n%s\n' "$$found" >&2; exit 1; }
-	go vet ./...
 	$(TOOLS)/golangci-lint run
 	cd proto && $(TOOLS)/buf lint
 

@@ -105,10 +105,11 @@ func inCI(t *testing.T, name string, b page.Block) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has := strings.Split(strings.ReplaceAll(string(content), "exec ", ""), "\n")
+	has := strings.Split(string(content), "\n")
 	for line := range strings.Lines(b.Text) {
 		command, _, _ := strings.Cut(line, " #")
-		if command = strings.TrimSpace(command); !slices.Contains(has, command) {
+		command = " " + strings.TrimSpace(command) // after "stage NAME" or "exec"
+		if !slices.ContainsFunc(has, func(line string) bool { return strings.HasSuffix(line, command) }) {
 			t.Errorf("%s:%d: .ci/run has no line %q", name, b.Line, command)
 		}
 	}
