@@ -49,11 +49,12 @@ type agent struct {
 	hook    Hook
 	journal Journal
 
-	work   *work         // the command in work, nil when idle
-	unsent []command.Ack // results that the provider does not have yet
-	taken  command.Ack   // the last result that the provider took
-	seen   time.Time     // the provider's clock at the last contact
-	pause  *backoff.ExponentialBackOff
+	work   *work                       // the command in work, nil when idle
+	unsent []command.Ack               // results that the provider does not have yet
+	taken  command.Ack                 // the last result that the provider took
+	seen   time.Time                   // the provider's clock at the last contact
+	pause  *backoff.ExponentialBackOff // before the first contact
+	back   *backoff.ExponentialBackOff // after it
 	status status
 	failed string // the last failure that was logged
 
@@ -135,6 +136,7 @@ func newAgent(ctx context.Context, cfg Config, opt Options) (*agent, error) {
 		journal: opt.Journal,
 		pause: backoff.NewExponentialBackOff(backoff.WithInitialInterval(opt.BackoffMin),
 			backoff.WithMaxInterval(opt.BackoffMax), backoff.WithMaxElapsedTime(0)),
+		back:   spread(opt),
 		status: newStatus(cfg, opt),
 	}, nil
 }

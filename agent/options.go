@@ -126,8 +126,9 @@ type Options struct {
 	// none. Waits are kept so short that a turn takes less than half of it, which
 	// works from a minute up.
 	Watchdog time.Duration
-	// BackoffMin and BackoffMax bound the pause after a failure, which doubles
-	// and is jittered; 0: 1 s and 60 s.
+	// BackoffMin and BackoffMax bound the pause after a failure, which grows and is
+	// jittered; 0: 1 s and 60 s. After contact was lost the first is any time up to
+	// ten times BackoffMin, so that a fleet does not come back at once.
 	BackoffMin, BackoffMax time.Duration
 	// ReadyPause is the pause between two readiness checks; 0: 3 s.
 	ReadyPause time.Duration

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/cenkalti/backoff/v4"
+
 	"bigfleet-providers/agent/internal/poll"
 	"bigfleet-providers/shared/command"
 )
@@ -37,7 +39,11 @@ func (a *agent) failure(ctx context.Context, err error) {
 	}
 	a.refused(err)
 	err = poll.Explain(err, time.Now(), a.seen)
-	pause := a.pause.NextBackOff()
+	row := a.pause
+	if !a.status.LastContact.IsZero() {
+		row = a.back
+	}
+	pause := row.NextBackOff()
 	// The same failure at the same place is said once, then at debug level: a
 	// provider that is away for a day must not fill the log.
 	level := a.log.Debug
@@ -49,6 +55,21 @@ func (a *agent) failure(ctx context.Context, err error) {
 	a.sleep(ctx, pause)
 }
 
+// comeBack is how many times BackoffMin the first pause lasts at most after contact
+// was lost.
+const comeBack = 10
+
+// spread makes the pauses after contact was lost. A provider that is killed loses
+// all its agents in the same moment, so that each pause is any time up to its
+// limit: ten seconds at first. What it is before the first contact, with hosts that
+// boot at times of their own, is shorter.
+func spread(opt Options) *backoff.ExponentialBackOff {
+	// A factor of 1 makes of an interval any time up to twice as long.
+	most := opt.BackoffMax / 2
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(min(comeBack/2*opt.BackoffMin, most)), backoff.WithMaxInterval(most),
+		backoff.WithRandomizationFactor(1), backoff.WithMultiplier(2), backoff.WithMaxElapsedTime(0))
+}
+
 // success ends a row of failures.
 func (a *agent) success() {
 	if a.failed != "" {
@@ -56,6 +77,7 @@ func (a *agent) success() {
 		a.failed = ""
 	}
 	a.pause.Reset()
+	a.back.Reset()
 	a.show(a.doing(), "")
 }
 
