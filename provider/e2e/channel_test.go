@@ -186,7 +186,7 @@ func TestRealBackend(t *testing.T) {
 		code, data := fetch(t, userData, secretKey)
 		hidden := canaries{"bootstrap secret": secret, "secret key": secretKey, "neighbour's token": neighbour.token}
 		hidden.in(t, "the user data", []byte(data))
-		if config := regexp.MustCompile(`"token"\s*:\s*"([^"]+)"`).FindStringSubmatch(data); config == nil || config[1] != agent.token {
+		if config := regexp.MustCompile(`"token"\s*:\s*"([^"]+)"`).FindStringSubmatch(data); len(config) < 2 || config[1] != agent.token {
 			t.Errorf("the token is not the one that the documentation says: %t", config != nil)
 		}
 		if code != http.StatusOK || !strings.HasPrefix(data, "#cloud-config") && !strings.HasPrefix(data, "Content-Type: multipart/") {

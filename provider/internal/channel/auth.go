@@ -56,7 +56,7 @@ func (s *Server) authorise(next func(http.ResponseWriter, *request)) http.Handle
 		}
 		switch s.admit(r) {
 		case over:
-			s.refuseFormer(w, r) //nolint:contextcheck // as above
+			s.refuseFormer(w, r)
 			return
 		case tooMany:
 			s.throttle(w)

@@ -73,7 +73,7 @@ func makeGroups(name string) ([]string, error) {
 			}
 			value, err := os.ReadFile(filepath.Join(parent, file))
 			if err == nil && len(strings.TrimSpace(string(value))) > 0 {
-				err = os.WriteFile(filepath.Join(dir, file), value, 0) //nolint:gosec // a new cgroup of ours
+				err = os.WriteFile(filepath.Join(dir, file), value, 0)
 			}
 			if err != nil {
 				return nil, err

@@ -37,5 +37,5 @@ func run() error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	return errors.Join(append(errs, os.WriteFile(monitoring.DocsFile, page, readable))...) //nolint:gosec // the path is a constant
+	return errors.Join(append(errs, os.WriteFile(monitoring.DocsFile, page, readable))...)
 }
