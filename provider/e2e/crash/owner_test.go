@@ -2,6 +2,7 @@ package crash
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
@@ -42,6 +44,7 @@ func (w *world) beside(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	b.conn = conn
 	b.CapacityProviderClient = pb.NewCapacityProviderClient(conn)
 	if err := os.MkdirAll(filepath.Dir(b.state()), 0o750); err != nil {
 		t.Fatal(err)
@@ -49,9 +52,20 @@ func (w *world) beside(t *testing.T) *world {
 	return b
 }
 
-// refuses wants the provider to know that it is not the owner.
+// refuses wants the provider to know that it is not the owner, and to say so to
+// its callers and to what watches its health.
 func (f *fleet) refuses(id string) {
 	f.t.Helper()
+	defer func() {
+		f.t.Helper()
+		eventually(f.t, 20*time.Second, func() error {
+			h, err := healthpb.NewHealthClient(f.conn).Check(f.t.Context(), &healthpb.HealthCheckRequest{})
+			if err != nil || h.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+				return fmt.Errorf("health is %v, %w", h.GetStatus(), err)
+			}
+			return nil
+		})
+	}()
 	eventually(f.t, 20*time.Second, func() error {
 		_, err := f.call(create, id)
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "another provider process owns") {

@@ -51,6 +51,7 @@ type world struct {
 	cut   atomic.Bool // hosts reach nobody
 	watch atomic.Pointer[func(line string)]
 
+	conn *grpc.ClientConn
 	pb.CapacityProviderClient
 }
 
@@ -106,6 +107,7 @@ func newWorld(t *testing.T, slots int, extra ...string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	w.conn = conn
 	w.CapacityProviderClient = pb.NewCapacityProviderClient(conn)
 	return w
 }
