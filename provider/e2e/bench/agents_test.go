@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
@@ -153,32 +154,29 @@ func newFleet(b *testing.B, addr string, roots *x509.CertPool, ids []string, liv
 	return f
 }
 
-// greet has each host heard from once, which its Create waits for. A host whose
-// Create has not begun is refused.
+// greet has each host heard from once, which its Create waits for, in the order of
+// the Creates: a host whose Create has not begun is refused.
 func (f *fleet) greet() {
-	var wg sync.WaitGroup
+	var hosts errgroup.Group
+	hosts.SetLimit(64)
 	for _, id := range f.ids {
-		wg.Go(func() {
-			for status := http.StatusUnauthorized; status == http.StatusUnauthorized && f.ctx.Err() == nil; {
-				var err error
-				if status, err = f.greetOnce(id); err != nil {
-					f.b.Errorf("first contact of %s: %v", id, err)
-					return
+		hosts.Go(func() error {
+			for f.ctx.Err() == nil {
+				status, err := f.greetOnce(id)
+				if err != nil || status == http.StatusNoContent {
+					return err
 				}
-				if status == http.StatusUnauthorized {
-					time.Sleep(time.Second)
-				}
+				time.Sleep(50 * time.Millisecond)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
+	if err := hosts.Wait(); err != nil {
+		f.b.Errorf("a first contact: %v", err)
+	}
 }
 
 func (f *fleet) greetOnce(id string) (int, error) {
-	if err := f.dials.Acquire(f.ctx, 1); err != nil {
-		return 0, err
-	}
-	defer f.dials.Release(1)
 	conn, err := (&tls.Dialer{Config: f.conf}).DialContext(f.ctx, "tcp", f.addr)
 	if err != nil {
 		return 0, err
