@@ -23,7 +23,7 @@ func Explain(err error, now, seen time.Time) error {
 		if status.Code != http.StatusUnauthorized {
 			return err
 		}
-		return fmt.Errorf("%w (the token is not this machine's, the provider does not know the machine, or its bootstrap secret changed; %s)",
+		return fmt.Errorf("%w (the machine was deleted and this host is left over, the token is not this machine's, the provider does not know the machine, or its bootstrap secret changed; %s)",
 			err, clocks(now, status.Date, status.NotBefore, status.NotAfter))
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {

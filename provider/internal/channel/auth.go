@@ -98,13 +98,22 @@ func (s *Server) unauthorised(w http.ResponseWriter, r *http.Request, machineID 
 		reason = reasonNoHost
 	}
 	s.metrics.authFailures.WithLabelValues(reason).Inc()
-	if n, ok := s.refusals.due(); ok {
-		s.log.WarnContext(r.Context(), "refused a request on the bootstrap channel; with bad_token check that the bootstrap secret is the one the machine was created under, and that the host is not one of an earlier life of the machine",
-			telemetry.KeyReason, reason, telemetry.KeyMachine, machineID, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n)
+	if reason == reasonNoHost {
+		// That of a machine that was just deleted, mostly: it ends soon.
+		if n, ok := s.leftOver.due(); ok {
+			s.log.InfoContext(r.Context(), "refused a request of a host whose machine has none: it was deleted, or its Create has not begun", refusal(r, reason, machineID, n)...)
+		}
+	} else if n, ok := s.refusals.due(); ok {
+		s.log.WarnContext(r.Context(), "refused a request on the bootstrap channel; with bad_token check that the bootstrap secret is the one the machine was created under, and that the host is not one of an earlier life of the machine", refusal(r, reason, machineID, n)...)
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	w.Header().Set("Connection", "close") // its place is for those who have a token
 	s.refuse(w, http.StatusUnauthorized, "the bearer token is not that of a machine of this provider under the given "+command.ParamMachineID)
+}
+
+// refusal are the attributes of a line that stands for n refusals.
+func refusal(r *http.Request, reason, machineID string, n int) []any {
+	return []any{telemetry.KeyReason, reason, telemetry.KeyMachine, machineID, telemetry.KeyRemote, r.RemoteAddr, telemetry.KeyCount, n}
 }
 
 // recoverPanics keeps a fault in one request from being logged by net/http with

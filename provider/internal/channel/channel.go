@@ -122,6 +122,7 @@ type Server struct {
 	limits   Limits
 	metrics  *metrics
 	refusals thinner // anybody who reaches the port can cause them
+	leftOver thinner // of those the ones for machines without a host
 
 	released    chan struct{} // closed by Release
 	releaseOnce sync.Once

@@ -93,6 +93,9 @@ func TestFormerHostIsRefused(t *testing.T) {
 		h.Forget("m-1")
 		wantStatus(t, <-parked, http.StatusUnauthorized)
 		requests("while it is deleted", reasonNoHost)
+		if log := h.log.String(); strings.Contains(log, "level=WARN") || !strings.Contains(log, "was deleted") {
+			t.Errorf("what each Delete causes is a warning, or is not said: %s", log)
+		}
 		h.live("m-1", Life{ID: "op-2"})
 		contact := h.contact(t.Context(), "m-1", time.Now().Add(-time.Nanosecond))
 		requests("before the new host", reasonBadToken)
