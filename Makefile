@@ -111,7 +111,7 @@ demo: build ## five machines through their life, with a kill -9 on the way; SUBS
 lint: tools ## gofmt, golangci-lint with all that go vet has, buf lint
 	@found=$$(gofmt -l $(GO_DIRS)) && test -z "$$found" || \
 	  { printf 'not formatted; run make fmt:\n%s\n' "$$found" >&2; exit 1; }
-	$(TOOLS)/golangci-lint run
+	CGO_ENABLED=0 GOFLAGS=-trimpath $(TOOLS)/golangci-lint run
 	cd proto && $(TOOLS)/buf lint
 
 .PHONY: verify

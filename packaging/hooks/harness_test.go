@@ -20,7 +20,10 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "bigfleet-agent")
-	if out, err := exec.Command("go", "build", "-o", path, "bigfleet-providers/agent/cmd/bigfleet-agent").CombinedOutput(); err != nil {
+	// As make build does, with which it shares what is compiled.
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "bigfleet-providers/agent/cmd/bigfleet-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return path, nil

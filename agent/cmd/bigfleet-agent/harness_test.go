@@ -24,8 +24,13 @@ func TestMain(m *testing.M) {
 	binary = filepath.Join(dir, "bigfleet-agent")
 	if built := os.Getenv("BIGFLEET_TEST_AGENT"); built != "" {
 		binary = built // where there is no Go, such as in a guest
-	} else if out, err := exec.Command("go", "build", "-o", binary, "-ldflags", "-X main.version=1.2.3", ".").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
+	} else {
+		// As make build does, with which it shares what is compiled.
+		build := exec.Command("go", "build", "-trimpath", "-o", binary, "-ldflags", "-X main.version=1.2.3", ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("%v: %s", err, out))
+		}
 	}
 	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {

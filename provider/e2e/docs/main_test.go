@@ -35,7 +35,7 @@ func buildAndRun(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	bin = filepath.Join(dir, "bin")
-	build := exec.Command("go", "build", "-o", bin+"/", "./agent/cmd/...", "./provider/cmd/...")
+	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "./agent/cmd/...", "./provider/cmd/...")
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -21,10 +21,10 @@ func TestSystemd(t *testing.T) {
 	bin := t.TempDir()
 	tests := []string{"agent/internal/hook", "agent/cmd/bigfleet-agent"}
 	for _, pkg := range tests {
-		build(t, "test", "-c", "-o", filepath.Join(bin, filepath.Base(pkg)+".test"), "./"+pkg)
+		build(t, "test", "-trimpath", "-c", "-o", filepath.Join(bin, filepath.Base(pkg)+".test"), "./"+pkg)
 	}
 	// As the tests build it where there is Go.
-	build(t, "build", "-ldflags", "-X main.version=1.2.3", "-o", bin, "./agent/cmd/bigfleet-agent")
+	build(t, "build", "-trimpath", "-ldflags", "-X main.version=1.2.3", "-o", bin, "./agent/cmd/bigfleet-agent")
 	w := hosttest.NewWorld(t, hosttest.Options{Prepare: func(_ fakecloud.Guest, opts *nspawn.Options) error {
 		opts.Binds = append(opts.Binds, nspawn.Bind{Source: bin, Target: "/tests", ReadOnly: true})
 		return nil

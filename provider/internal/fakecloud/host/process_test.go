@@ -38,8 +38,10 @@ func TestMain(m *testing.M) {
 // agentBinary builds the real agent once.
 var agentBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binDir, "bigfleet-agent")
-	out, err := exec.Command("go", "build", "-o", path, "bigfleet-providers/agent/cmd/bigfleet-agent").CombinedOutput()
-	if err != nil {
+	// As make build does, with which it shares what is compiled.
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "bigfleet-providers/agent/cmd/bigfleet-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the agent: %w\n%s", err, out)
 	}
 	return path, nil
