@@ -58,6 +58,7 @@ type server struct {
 	conn *grpc.ClientConn
 	pb.CapacityProviderClient
 	started time.Duration // from exec to the first answer
+	lines   lines         // of its log
 	ended   chan struct{} // closed once the process was waited for
 }
 
@@ -91,6 +92,7 @@ func serve(b *testing.B, machines int, state string, flags ...string) *server {
 			if m := grpcAddr.FindStringSubmatch(lines.Text()); m != nil {
 				addr <- m[1]
 			}
+			s.lines.add(lines.Text())
 		}
 		_ = s.cmd.Wait() // its output is drained; how it ended does not matter here
 	}()

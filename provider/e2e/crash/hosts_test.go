@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,5 +128,54 @@ func TestHostIsLostWhileItIsAwaited(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestFirstContactIsNotPolledFor: a host's first call ends its Create at once,
+// however rarely the cloud is asked; on Instances with six calls in all.
+func TestFirstContactIsNotPolledFor(t *testing.T) {
+	t.Parallel()
+	stamp := regexp.MustCompile(`(?m)^time=(\S+) .*(heard from a host for the first time|transition done)`)
+	for _, substrate := range []string{"instances", "elastic-metal"} {
+		t.Run(substrate, func(t *testing.T) {
+			t.Parallel()
+			slow := []string{"--poll-interval=4s", "--reconcile-interval=1h"}
+			var f *fleet
+			if substrate == "instances" {
+				f = &fleet{world: newWorld(t, 2, slow...)}
+			} else {
+				f = newMetalWorld(t, 1, slow...)
+			}
+			p := f.run()
+			id := f.ids()[0]
+			before := len(f.cloud.Calls())
+			f.to(id, create)
+			calls := f.cloud.Calls()[before:]
+			if substrate == "instances" {
+				calls = slices.DeleteFunc(calls, func(c fakecloud.Call) bool { return strings.Contains(c.Route, "marketplace") })
+				if len(calls) > 6 || len(calls) < 5 {
+					t.Errorf("%d calls: %v", len(calls), calls)
+				}
+			}
+			var at []time.Time
+			eventually(t, 5*time.Second, func() error {
+				at = nil
+				for _, m := range stamp.FindAllStringSubmatch(p.log(), -1) {
+					when, err := time.Parse(time.RFC3339, m[1])
+					if err != nil {
+						return err
+					}
+					at = append(at, when)
+				}
+				if len(at) != 2 {
+					return fmt.Errorf("the log tells of %d moments", len(at))
+				}
+				return nil
+			})
+			// A second for the machine that runs the test; a poll takes four.
+			if took := at[1].Sub(at[0]); took > time.Second {
+				t.Errorf("IDLE %s after first contact", took)
+			}
+		})
 	}
 }
