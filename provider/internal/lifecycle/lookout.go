@@ -59,6 +59,7 @@ type hostWait struct {
 	next         time.Time // of the next look
 	alone        bool      // which reads this host and no other
 	bad          int       // looks in a row that found it gone, off or locked
+	asked        time.Time // when the host was knocked at after the last of them
 	lost         context.CancelCauseFunc
 }
 
@@ -204,11 +205,12 @@ func (e *Engine) judge(w *hostWait, bad bool, word string) {
 		return
 	}
 	w.alone, w.next = true, now.Add(e.o.Pace.Poll)
-	if w.bad++; w.bad >= lostLooks && !e.o.Delivery.HeardWithin(w.machine, knockTime) {
+	if w.bad++; w.bad >= lostLooks && !e.o.Delivery.HeardWithin(w.machine, max(knockTime, now.Sub(w.asked))) {
 		w.lost(&hostLostError{ref: w.ref, word: word})
 		return
 	}
 	e.o.Log.Warn("the cloud says that a host which is waited for can do nothing; asking the host itself", telemetry.KeyMachine, w.machine,
 		telemetry.KeyInstance, w.ref, telemetry.KeyState, cmp.Or(word, "gone"))
+	w.asked = now
 	e.o.Delivery.Knock(w.machine)
 }
