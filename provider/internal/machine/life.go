@@ -15,7 +15,7 @@ type Life struct {
 
 // Life returns the machine's present life; false while there is no host that may
 // ask for anything: of a slot that is free, a Create that has not begun, a Delete
-// from its acceptance on, and a failure of which nothing is left.
+// from its acceptance on, whatever comes of it, and a failure of which nothing is left.
 func (r Record) Life() (Life, bool) {
 	switch r.State {
 	case Unknown, Speculative, Deleting:
@@ -25,7 +25,7 @@ func (r Record) Life() (Life, bool) {
 			return Life{}, false
 		}
 	case Failed:
-		if r.Leftover == nil {
+		if r.Leftover == nil || r.History.Delete != "" {
 			return Life{}, false
 		}
 	case Idle, Configuring, Configured, Draining:

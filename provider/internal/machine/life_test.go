@@ -63,6 +63,8 @@ func TestLifeOfAnID(t *testing.T) {
 	want("freed of a lost host", vacated, "", false)
 	deleting := begin(idle, Delete, "d-1")
 	want("DELETING", deleting, "", false)
+	undeleted, _ := Fail(step(deleting, Progress{Step: "terminate", Ref: "z/1"}), "d-1", "why", now, time.Hour)
+	want("a Delete that failed", undeleted, "", false)
 	deleted := finish(step(deleting, Progress{Step: "terminate", Ref: "z/1"}))
 	want("free again", deleted, "", false)
 	again := step(begin(deleted, Create, "c-2"), Progress{Step: "order"})
