@@ -179,3 +179,33 @@ func TestFirstContactIsNotPolledFor(t *testing.T) {
 		})
 	}
 }
+
+// TestLiveHostNeedsNoWordOfTheCloud: a host that polls gets its command, although
+// the cloud says for ever that it is on its way up or down.
+func TestLiveHostNeedsNoWordOfTheCloud(t *testing.T) {
+	t.Parallel()
+	for _, substrate := range []string{"instances", "elastic-metal"} {
+		for _, word := range []string{"starting", "stopping"} {
+			t.Run(substrate+"/"+word, func(t *testing.T) {
+				t.Parallel()
+				var f *fleet
+				if substrate == "instances" {
+					f = &fleet{world: newWorld(t, 2)}
+				} else {
+					f = newMetalWorld(t, 1)
+				}
+				f.run()
+				id := f.ids()[0]
+				f.to(id, create)
+				m, err := f.get(id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := f.cloud.ForceState(strings.TrimPrefix(m.GetHost().GetRef(), "fr-par-1/"), word, ""); err != nil {
+					t.Fatal(err)
+				}
+				f.to(id, configure, drain)
+			})
+		}
+	}
+}

@@ -28,6 +28,8 @@ type task struct {
 	rec    machine.Record // as of the last commit
 	op     *machine.Operation
 	joined bool
+	// doubted is when the cloud first gave no good word of the host; zero when it did.
+	doubted time.Time
 	// ends is when the operation does, see endOf.
 	ends time.Time
 	// settled ends the trace; failures inside of a step end it there.

@@ -146,8 +146,15 @@ func (e *Engine) pause(ctx context.Context, t *task, s step, d time.Duration, si
 	if s.sign == cloud.SignNothing || d <= 0 {
 		return false, sleep(ctx, d)
 	}
-	if s.sign == cloud.SignDone && t.op.Kind == machine.Create {
-		since = t.op.Started // there was no host before
+	if s.sign == cloud.SignDone {
+		switch {
+		case t.op.Kind == machine.Create:
+			since = t.op.Started // there was no host before
+		case t.doubted.IsZero():
+			t.doubted = since
+		default:
+			since = t.doubted // one sign does for both steps of a start
+		}
 	}
 	within, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
