@@ -158,7 +158,8 @@ func (e *Engine) pause(ctx context.Context, t *task, s step, d time.Duration, si
 	}
 	within, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	if s.sign == cloud.SignDone {
+	// A host that has shown itself waits for its command, and is not sent away again.
+	if s.sign == cloud.SignDone && !e.o.Delivery.HeardWithin(t.rec.ID, time.Since(since)) {
 		e.o.Delivery.Knock(t.rec.ID)
 	}
 	if e.o.Delivery.Contact(within, t.rec.ID, since) != nil {
