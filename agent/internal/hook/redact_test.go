@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,15 +64,26 @@ func TestRedactLongOutput(t *testing.T) {
 	}
 	r := hook.NewRedactor(secretToken, blob)
 	line := strings.Repeat("some output ", 6)
-	begun := time.Now()
+	begun := worked(t)
 	for range 10 << 20 / len(line) {
 		if r.Redact(line) != line {
 			t.Fatal("it was cut")
 		}
 	}
-	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("10 MiB took %s", took)
+	if took := worked(t) - begun; took > 10*time.Second {
+		t.Errorf("10 MiB took %s of a processor", took)
 	}
+}
+
+// worked is how long processors worked for this process: how long something
+// takes on a clock is also a matter of what else the machine does.
+func worked(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // The largest blob must not hold up the report of its failure.

@@ -299,21 +299,30 @@ func TestDrain(t *testing.T) {
 }
 
 func TestDrainFails(t *testing.T) {
+	t.Parallel()
+	// Ten times what a machine with ten times too much to do took to a first answer.
+	const grace = 5 * time.Second
 	budget := refusal("Cannot evict pod as it would violate the pod's disruption budget.")
 	a := newAPI(t, clusterOf(map[string]map[string]any{"web": pod("web", "ReplicaSet", nil)}, func(string) (int, any) { return http.StatusTooManyRequests, budget }))
-	err := a.client(t).Drain(t.Context(), 300*time.Millisecond)
+	err := a.client(t).Drain(t.Context(), grace)
 	for _, want := range []string{"grace period is over", "1 pods are left: ns/web", "disruption budget"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Drain = %v, want %q", err, want)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(200*time.Millisecond, func() { cancel(errors.New("terminated")) })
+	before := len(a.asked())
+	go func() {
+		for len(a.asked()) < before+2 && ctx.Err() == nil { // the list, and an eviction that is refused
+			time.Sleep(time.Millisecond)
+		}
+		cancel(errors.New("terminated"))
+	}()
 	if err := a.client(t).Drain(ctx, time.Hour); err == nil || !strings.Contains(err.Error(), "terminated and 1 pods are left") {
 		t.Errorf("stopped: %v", err)
 	}
 	broken := newAPI(t, func(*http.Request) (int, any) { return 500, refusal("etcd is away") })
-	if err := broken.client(t).Drain(t.Context(), 200*time.Millisecond); err == nil || !strings.Contains(err.Error(), "etcd is away") {
+	if err := broken.client(t).Drain(t.Context(), grace); err == nil || !strings.Contains(err.Error(), "etcd is away") {
 		t.Errorf("API server broken: %v", err)
 	}
 	if len(broken.asked()) < 2 {

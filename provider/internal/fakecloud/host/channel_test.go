@@ -162,7 +162,9 @@ func (c *channel) send(t *testing.T, machineID string, kind command.Kind, id, bl
 // await waits until cond, which is called with the lock held, is true.
 func (c *channel) await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	// A fleet's handshakes take seconds of a processor, and a busy machine has a tenth
+	// of one for them.
+	timeout := time.After(4 * time.Minute)
 	for {
 		c.mu.Lock()
 		ok, changed := cond(), c.changed
