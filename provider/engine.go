@@ -99,6 +99,9 @@ func newEngine(cfg *Config, st *store.Store, back *Backend, boot *bootstrap, m *
 		// there are would only keep the shards' calls waiting.
 		o.MaxCloudSteps = runtime.GOMAXPROCS(0)
 		o.Pace.CallsFirst = true
+		if !back.Fake.Processes && !cfg.Given("reconnect-window") {
+			o.Pace.Reconnect = back.Fake.Scaled(cfg.ReconnectWindow) // its hosts end with this process
+		}
 	}
 	if traces != nil {
 		o.Tracer = traces

@@ -165,7 +165,7 @@ func (c *Config) timeFlags() *pflag.FlagSet {
 	f.DurationVar(&c.ConfigureTimeout, "configure-timeout", 15*time.Minute, "deadline of a Configure")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 15*time.Minute, "deadline of a Drain, on top of its grace period")
 	f.DurationVar(&c.DeleteTimeout, "delete-timeout", 20*time.Minute, "deadline of a Delete")
-	f.DurationVar(&c.ReconnectWindow, "reconnect-window", 2*time.Minute, "how long after a start a host may still report on what it did while no provider was there, although the deadline has passed; may be 0")
+	f.DurationVar(&c.ReconnectWindow, "reconnect-window", 2*time.Minute, "how long after a start a host may still report on what it did while no provider was there, although the deadline has passed; may be 0"+c.withFake(". With the fake backend at its pace, unless its hosts are processes or it is given"))
 	f.DurationVar(&c.FailedRetention, "failed-retention", 24*time.Hour, "how long the host of a machine that failed while bound is kept, since workloads may run there; may be 0")
 	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 10*time.Second, "how long gRPC calls in flight may take at shutdown")
 	return f
