@@ -2,16 +2,12 @@ package rpc
 
 import (
 	"context"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/stats"
@@ -23,15 +19,15 @@ import (
 // that are not all there yet and lists that were not read yet. gRPC itself bounds
 // neither. Zero fields take their defaults.
 type Limits struct {
-	// Calls are those of all connections, from their first header on. Default
-	// 4,096.
+	// Calls are those of all callers, from their first header on. When there are
+	// so many, callers and connections that have less than their share of them may
+	// still begin one. Default 4,096.
 	Calls int
-	// Requests may be on their way at a time, RequestsEach of them on one
-	// connection; others wait. Defaults 32 and 16.
-	Requests, RequestsEach int
-	// Arrival is how long a request may be on its way, Hurry the same while other
-	// connections wait for its place. Defaults 10 s and 3 s.
-	Arrival, Hurry time.Duration
+	// Requests may be on their way at a time; others wait. Default 32.
+	Requests int
+	// Arrival is how long a request may be on its way, Turn the same while others
+	// wait and its caller wants more than a share. Defaults 10 s and 250 ms.
+	Arrival, Turn time.Duration
 	// Answers are the bytes of lists that were not read yet, AnswersEach those of
 	// one connection; a list over a limit is made when nothing else waits. Defaults
 	// 128 MiB and 32 MiB.
@@ -45,9 +41,8 @@ type Limits struct {
 func (l *Limits) setDefaults() {
 	setDefault(&l.Calls, 4096)
 	setDefault(&l.Requests, 32)
-	setDefault(&l.RequestsEach, 16)
 	setDefault(&l.Arrival, 10*time.Second)
-	setDefault(&l.Hurry, 3*time.Second)
+	setDefault(&l.Turn, 250*time.Millisecond)
 	setDefault(&l.Answers, 128<<20)
 	setDefault(&l.AnswersEach, 32<<20)
 	setDefault(&l.Patience, 10*time.Second)
@@ -71,18 +66,20 @@ const (
 // that is told when a connection ends, and since gRPC begins to read a call's
 // request only when TagRPC returned.
 type Flow struct {
-	limits      Limits
-	calls       atomic.Int64
-	reflections atomic.Int64
-	requests    *semaphore.Weighted
-	waiting     atomic.Int64 // connections that wait for requests
-	answers     *semaphore.Weighted
+	limits   Limits
+	requests *semaphore.Weighted
+	answers  *semaphore.Weighted
+
+	mu          sync.Mutex
+	shares      shares
+	reflections int
+	waiting     int // callers that wait for requests
 }
 
 // NewFlow returns a Flow for one server.
 func NewFlow(l Limits) *Flow {
 	l.setDefaults()
-	return &Flow{limits: l, requests: semaphore.NewWeighted(int64(l.Requests)), answers: semaphore.NewWeighted(l.Answers)}
+	return &Flow{limits: l, shares: shares{callers: map[string]*flowCaller{}}, requests: semaphore.NewWeighted(int64(l.Requests)), answers: semaphore.NewWeighted(l.Answers)}
 }
 
 // Options install the flow in a server.
@@ -100,10 +97,11 @@ type (
 
 // flowConn is one connection.
 type flowConn struct {
-	flow     *Flow
-	requests *semaphore.Weighted
-	first    *semaphore.Weighted // of the calls that wait for the flow's requests
-	answers  *semaphore.Weighted
+	flow    *Flow
+	caller  *flowCaller
+	calls   int                 // guarded by the flow's mu
+	first   *semaphore.Weighted // of the calls that wait for a place
+	answers *semaphore.Weighted
 
 	mu     sync.Mutex
 	leases map[*lease]struct{}
@@ -112,6 +110,7 @@ type flowConn struct {
 // flowCall is one call, until its request is there.
 type flowCall struct {
 	flow       *Flow
+	from       *flowConn
 	reflection bool
 	cancel     context.CancelFunc
 
@@ -125,7 +124,11 @@ type flowCall struct {
 
 // tap is called with the headers of a call, and must not wait.
 func (f *Flow) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	c := &flowCall{flow: f, reflection: info.FullMethodName == reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName ||
+	conn, ok := ctx.Value(flowConnKey{}).(*flowConn)
+	if !ok {
+		return ctx, status.Error(codes.Internal, "a call without a connection")
+	}
+	c := &flowCall{flow: f, from: conn, reflection: info.FullMethodName == reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName ||
 		info.FullMethodName == reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName}
 	if full := c.count(); full > 0 {
 		return ctx, status.Errorf(codes.ResourceExhausted, "more than %d calls at once; try again after a pause", full)
@@ -139,22 +142,27 @@ func (f *Flow) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 // count counts the call among those that there are; if they are too many it is
 // not counted, and the limit is returned.
 func (c *flowCall) count() (full int) {
-	if c.flow.calls.Add(1) > int64(c.flow.limits.Calls) {
-		full = c.flow.limits.Calls
+	f := c.flow
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.reflection && f.reflections >= f.limits.Reflections {
+		return f.limits.Reflections
 	}
-	if c.reflection && c.flow.reflections.Add(1) > int64(c.flow.limits.Reflections) {
-		full = c.flow.limits.Reflections
+	if !f.shares.begin(c.from, f.limits.Calls) {
+		return f.limits.Calls
 	}
-	if full > 0 {
-		c.discount()
+	if c.reflection {
+		f.reflections++
 	}
-	return full
+	return 0
 }
 
 func (c *flowCall) discount() {
-	c.flow.calls.Add(-1)
+	c.flow.mu.Lock()
+	defer c.flow.mu.Unlock()
+	c.flow.shares.end(c.from)
 	if c.reflection {
-		c.flow.reflections.Add(-1)
+		c.flow.reflections--
 	}
 }
 
@@ -173,25 +181,50 @@ func (f *Flow) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 	return ctx
 }
 
-// admit waits for a place. A connection waits with one call at a time for what it
-// shares with others: however many calls it has, the others come after one.
+// admit waits for a place. A connection waits with one call at a time, and a
+// caller with one connection: however many a caller has of either, another one
+// comes after one of them.
 func (c *flowConn) admit(ctx context.Context) error {
-	if err := c.requests.Acquire(ctx, 1); err != nil {
+	if err := c.first.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	err := c.first.Acquire(ctx, 1)
+	defer c.first.Release(1)
+	c.want(1)
+	err := c.caller.first.Acquire(ctx, 1)
 	if err == nil {
 		if !c.flow.requests.TryAcquire(1) {
-			c.flow.waiting.Add(1)
+			c.flow.wait(1)
 			err = c.flow.requests.Acquire(ctx, 1)
-			c.flow.waiting.Add(-1)
+			c.flow.wait(-1)
 		}
-		c.first.Release(1)
+		c.caller.first.Release(1)
 	}
 	if err != nil {
-		c.requests.Release(1)
+		c.want(-1)
 	}
 	return err
+}
+
+// want counts the places that the caller has or waits for.
+func (c *flowConn) want(n int) {
+	c.flow.mu.Lock()
+	defer c.flow.mu.Unlock()
+	c.caller.wants += n
+}
+
+func (f *Flow) wait(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting += n
+}
+
+// greedy says whether somebody waits for a place while the caller wants more than
+// its share of them.
+func (c *flowConn) greedy() bool {
+	f := c.flow
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting > 0 && c.caller.wants > share(f.limits.Requests, f.shares.activeCallers)
 }
 
 // begin gives the call a place, which it keeps for so long at most.
@@ -200,14 +233,14 @@ func (c *flowCall) begin(conn *flowConn) {
 	defer c.mu.Unlock()
 	limits := c.flow.limits
 	c.conn, c.until = conn, time.Now().Add(limits.Arrival)
-	c.timer = time.AfterFunc(min(limits.Hurry, limits.Arrival), c.linger)
+	c.timer = time.AfterFunc(min(limits.Turn, limits.Arrival), c.linger)
 	if c.ended {
 		c.release()
 	}
 }
 
-// hurryPause is between two looks whether somebody waits for a place.
-const hurryPause = 100 * time.Millisecond
+// turnPause is between two looks whether somebody waits for a place.
+const turnPause = 50 * time.Millisecond
 
 // linger ends a call whose request has not come yet, if it is time or its place
 // is wanted.
@@ -216,10 +249,10 @@ func (c *flowCall) linger() {
 	defer c.mu.Unlock()
 	switch {
 	case c.conn == nil: // it came
-	case c.flow.waiting.Load() > 0 || !time.Now().Before(c.until):
+	case !time.Now().Before(c.until) || c.conn.greedy():
 		c.cancel()
 	default:
-		c.timer.Reset(min(hurryPause, time.Until(c.until)))
+		c.timer.Reset(min(turnPause, time.Until(c.until)))
 	}
 }
 
@@ -229,8 +262,8 @@ func (c *flowCall) release() {
 		return
 	}
 	c.timer.Stop()
+	c.conn.want(-1)
 	c.flow.requests.Release(1)
-	c.conn.requests.Release(1)
 	c.conn = nil
 }
 
@@ -275,9 +308,11 @@ func (c *flowCall) sent(ctx context.Context) {
 
 // TagConn implements stats.Handler.
 func (f *Flow) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return context.WithValue(ctx, flowConnKey{}, &flowConn{
-		flow: f, leases: map[*lease]struct{}{},
-		requests: semaphore.NewWeighted(int64(f.limits.RequestsEach)), first: semaphore.NewWeighted(1), answers: semaphore.NewWeighted(f.limits.AnswersEach),
+		flow: f, caller: f.shares.join(callerKey(ctx)), leases: map[*lease]struct{}{},
+		first: semaphore.NewWeighted(1), answers: semaphore.NewWeighted(f.limits.AnswersEach),
 	})
 }
 
@@ -295,102 +330,7 @@ func (f *Flow) HandleConn(ctx context.Context, s stats.ConnStats) {
 	for l := range left {
 		l.release()
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shares.leave(conn.caller)
 }
-
-// lease is an answer's part of what may wait to be read. It is the pool of the
-// answer's last buffer, which is put back when the whole answer was sent or
-// given up. An answer that reaches the transport behind the end of its call is
-// forgotten there and not put back (grpc 1.85, loopyWriter.preprocessData): that
-// ends with the call, see sent, and at the latest with the buffer's memory, which
-// may be minutes later: who waits for room leaves no garbage to collect.
-type lease struct {
-	conn        *flowConn
-	each, total int64
-	once        sync.Once
-}
-
-// reserve gives an answer of so many bytes its part. Where that is not free yet it
-// waits, or says that it would have to. It returns nil for a small one, which takes
-// no more than the windows that each call has anyway.
-func reserve(ctx context.Context, size int, mayWait bool) (l *lease, wait bool, err error) {
-	conn, _ := ctx.Value(flowConnKey{}).(*flowConn)
-	call, _ := ctx.Value(flowCallKey{}).(*flowCall)
-	if conn == nil || call == nil || size <= windowBytes {
-		return nil, false, nil
-	}
-	// Compressed it would be another buffer, of which nobody knows when it is sent.
-	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
-		return nil, false, status.Errorf(codes.Internal, "the answer's encoding: %v", err)
-	}
-	limits := conn.flow.limits
-	l = &lease{conn: conn, each: min(int64(size), limits.AnswersEach), total: min(int64(size), limits.Answers)}
-	whose := "this connection"
-	if mayWait {
-		ctx, cancel := context.WithTimeout(ctx, limits.Patience)
-		defer cancel()
-		if err = conn.answers.Acquire(ctx, l.each); err == nil {
-			if err = conn.flow.answers.Acquire(ctx, l.total); err != nil {
-				whose = "all connections"
-				conn.answers.Release(l.each)
-			}
-		}
-	} else {
-		if !conn.answers.TryAcquire(l.each) {
-			return nil, true, nil
-		}
-		if !conn.flow.answers.TryAcquire(l.total) {
-			conn.answers.Release(l.each)
-			return nil, true, nil
-		}
-	}
-	if err != nil {
-		return nil, false, status.Errorf(codes.ResourceExhausted, "lists of %s wait to be read by their callers, and this one of %d bytes found no room beside them for %s; read them, use since_revision or max_results, or cancel", whose, size, limits.Patience)
-	}
-	if !conn.add(l) {
-		return nil, false, status.Error(codes.Canceled, "the connection ended")
-	}
-	call.mu.Lock()
-	call.lease = l
-	call.mu.Unlock()
-	return l, false, nil
-}
-
-// add keeps the lease for the connection's end; false if that is over, and the
-// lease was given back.
-func (c *flowConn) add(l *lease) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leases == nil {
-		c.flow.answers.Release(l.total)
-		return false
-	}
-	c.leases[l] = struct{}{}
-	return true
-}
-
-func (l *lease) release() {
-	l.once.Do(func() {
-		l.conn.mu.Lock()
-		delete(l.conn.leases, l)
-		l.conn.mu.Unlock()
-		l.conn.flow.answers.Release(l.total)
-		l.conn.answers.Release(l.each)
-	})
-}
-
-// leaseBufferBytes is more than what mem.NewBuffer would rather not give back.
-const leaseBufferBytes = 4 << 10
-
-// last returns the answer's last buffer.
-func (l *lease) last(tail []byte) mem.Buffer {
-	b := new([]byte)
-	*b = append(make([]byte, 0, max(leaseBufferBytes, len(tail))), tail...)
-	runtime.AddCleanup(b, func(l *lease) { l.release() }, l)
-	return mem.NewBuffer(b, l)
-}
-
-// Get implements mem.BufferPool; nothing is taken from it.
-func (l *lease) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
-
-// Put implements mem.BufferPool.
-func (l *lease) Put(*[]byte) { l.release() }

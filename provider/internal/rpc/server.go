@@ -5,6 +5,7 @@ package rpc
 
 import (
 	"context"
+	"runtime"
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
@@ -39,15 +40,15 @@ type Server struct {
 	building *semaphore.Weighted // of lists
 }
 
-// maxBuilding is how many lists are put together at a time. It is work for
-// processors alone: more of them would not be sooner.
-const maxBuilding = 8
+// building is how many lists are put together at a time: half of the processors,
+// since it is work for them alone, and the calls that are small come between.
+func building() int64 { return int64(max(1, runtime.GOMAXPROCS(0)/2)) }
 
 // New makes a server of the provider of that name, which is the one in
 // HostRef.provider. Add it to a gRPC server with Register; the gRPC server
 // must use Codec.
 func New(life Lifecycle, reads Reader, provider string) *Server {
-	return &Server{life: life, reads: reads, provider: provider, building: semaphore.NewWeighted(maxBuilding)}
+	return &Server{life: life, reads: reads, provider: provider, building: semaphore.NewWeighted(building())}
 }
 
 // Register adds the service to r. Get and List bypass the generated handlers,
@@ -172,6 +173,9 @@ func (s *Server) list(ctx context.Context, in *pb.ListFilter) (*encoded, error) 
 		}
 		defer s.building.Release(1)
 		frames, size := collect()
+		if ctx.Err() != nil { // its caller went meanwhile
+			return nil, 0, status.FromContextError(ctx.Err()).Err()
+		}
 		if l == nil {
 			var wait bool
 			if l, wait, err = reserve(ctx, size, false); wait || err != nil {
