@@ -159,7 +159,7 @@ func TestMetalStuckDelivery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"delivery", "delivering", "timeout", "scw baremetal server delete " + f.cloud.Metal()[0].ID} {
+	for _, part := range []string{"delivery", "delivering", "timeout", "capacityctl release --spare fr-par-1/" + f.cloud.Metal()[0].ID} {
 		if !strings.Contains(m.GetLastError(), part) {
 			t.Errorf("last_error %q does not say %q", m.GetLastError(), part)
 		}
