@@ -24,9 +24,6 @@ func edge(k Kind) transition {
 	}
 }
 
-// DuringOf is the state in which an operation of the kind is under way.
-func DuringOf(k Kind) State { return edge(k).during }
-
 // owns says whether the operation is the one under way. What arrives for any
 // other is late and must not change the record.
 func owns(cur Record, operationID string) bool {
