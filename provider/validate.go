@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"regexp"
-	"strings"
 	"time"
 
 	"bigfleet-providers/cloudinit"
@@ -133,14 +132,12 @@ func (c *Config) validateBootstrap() error {
 	} else if b.TLSCert == "" && !c.UseFake {
 		fault("--bootstrap-tls-cert and --bootstrap-tls-key: missing; the channel carries secrets and is always TLS")
 	}
-	switch _, err := endpoint.URL(b.Endpoint, "https"); {
+	switch err := endpoint.Check(b.Endpoint, "https"); {
 	case b.Endpoint == "" && c.UseFake && b.TLSCert == "":
 	case b.Endpoint == "":
 		fault("--bootstrap-endpoint: missing; agents dial it, such as https://provider.example:9443")
-	case err != nil && strings.Contains(b.Endpoint, "@"): // not quoted: what is before it is a password
-		fault("--bootstrap-endpoint: %w", err)
 	case err != nil:
-		fault("--bootstrap-endpoint: %q: %w", b.Endpoint, err)
+		fault("--bootstrap-endpoint: %w", err)
 	case b.TLSCert == "" && c.UseFake:
 		fault("--bootstrap-endpoint: set without --bootstrap-tls-cert and --bootstrap-tls-key; the fake backend's own certificate fits its own endpoint only")
 	}

@@ -3,18 +3,18 @@ package scaleway
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/offering"
+	"bigfleet-providers/shared/endpoint"
 )
 
 // unreachable says what of a server with the options will not be able to reach,
 // as far as addresses alone can tell: each is a Create that waits for its
 // agent's first contact until its deadline, or a slow boot.
-func (s *settings) unreachable(endpoint string, o cloud.Options) []string {
+func (s *settings) unreachable(channel string, o cloud.Options) []string {
 	public := o.PublicIP
 	if public == "" {
 		public = cloud.PublicDynamic
@@ -30,8 +30,8 @@ func (s *settings) unreachable(endpoint string, o cloud.Options) []string {
 	case public == cloud.PublicNone:
 		words = append(words, "no public address: its servers cannot reach the metadata service at their first boot, get their user data from a virtual CD-ROM, and take minutes longer; the private network must lead to the bootstrap channel and to their packages")
 	}
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Hostname() == "" {
+	u, err := endpoint.URL(channel, "https")
+	if err != nil { // the provider's own check reports it
 		return words
 	}
 	host := u.Hostname()
@@ -53,7 +53,6 @@ func (s *settings) unreachable(endpoint string, o cloud.Options) []string {
 
 // clusterName tells the names that Kubernetes makes up for its services.
 func clusterName(host string) bool {
-	host = strings.TrimSuffix(host, ".")
 	return !strings.Contains(host, ".") && host != "localhost" || strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".local")
 }
 

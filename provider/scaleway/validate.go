@@ -119,11 +119,11 @@ func (s *settings) validateCredentials(c *provider.Config) error {
 		}
 	}
 	if s.APIURL != "" && !c.Unread("api-url") {
-		switch _, err := endpoint.URL(s.APIURL, "https", "http"); {
-		case strings.Contains(s.APIURL, "@"): // not quoted: what is before it is a password
+		switch err := endpoint.Check(s.APIURL, "https", "http"); {
+		case err != nil && strings.Contains(s.APIURL, "@"):
 			errs = append(errs, errors.New("--api-url (SCW_API_URL): has a user in it; the account is given by --access-key and --secret-key"))
 		case err != nil:
-			errs = append(errs, fmt.Errorf("--api-url (SCW_API_URL): %q: %w", s.APIURL, err))
+			errs = append(errs, fmt.Errorf("--api-url (SCW_API_URL): %w", err))
 		}
 	}
 	read := !slices.ContainsFunc([]string{"access-key", "secret-key", "project-id", "zone", "api-url"}, c.Unread)

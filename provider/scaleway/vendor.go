@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/netip"
-	"net/url"
 	"time"
 
 	"bigfleet-providers/cloudinit"
@@ -17,6 +16,7 @@ import (
 	"bigfleet-providers/provider/internal/cloud/scaleway/elasticmetal"
 	"bigfleet-providers/provider/internal/fakecloud"
 	"bigfleet-providers/provider/internal/offering"
+	"bigfleet-providers/shared/endpoint"
 )
 
 // Vendor is Scaleway, for provider.Main.
@@ -160,8 +160,8 @@ func (s *settings) LogAccount(log *slog.Logger) {
 // inClear says whether an API's address has the secret key leave this host
 // without TLS.
 func inClear(apiURL string) bool {
-	u, err := url.Parse(apiURL)
-	if err != nil || u.Scheme != "http" {
+	u, err := endpoint.URL(apiURL, "http")
+	if err != nil { // it has TLS, or is none that is dialled
 		return false
 	}
 	addr, err := netip.ParseAddr(u.Hostname())

@@ -56,6 +56,16 @@ func URL(text string, schemes ...string) (*url.URL, error) {
 	return u, nil
 }
 
+// Check judges a base URL as URL does. Its error quotes the text, unless that may
+// hold a password.
+func Check(text string, schemes ...string) error {
+	_, err := URL(text, schemes...)
+	if err == nil || strings.Contains(text, "@") {
+		return err
+	}
+	return fmt.Errorf("%q: %w", text, err)
+}
+
 // Address judges host:port, which is to be dialled. A port that is a service's
 // name is left to the dialler.
 func Address(text string) error {

@@ -77,6 +77,21 @@ func TestURL(t *testing.T) {
 	}
 }
 
+// TestCheckQuotes: a fault shows the text, and no password in it.
+func TestCheckQuotes(t *testing.T) {
+	if err := Check("https://provider", "https"); err != nil {
+		t.Error(err)
+	}
+	if err := Check("ftp://provider", "https"); err == nil || !strings.Contains(err.Error(), `"ftp://provider"`) {
+		t.Errorf("%v does not quote the URL", err)
+	}
+	for _, text := range []string{"https://user:secret@provider", "https://user:secret@provider:0", "ftp://user:secret@", "secret@provider"} {
+		if err := Check(text, "https"); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestAddress(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"127.0.0.1:9000": true, "provider:9000": true, "provider.:1": true, "[::1]:65535": true, "[fe80::1%eth0]:9000": true, "provider:https": true,

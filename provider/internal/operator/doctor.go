@@ -75,11 +75,8 @@ func (x *examiner) check(args []string) error {
 }
 
 func checkURL(flag, text string, schemes ...string) error {
-	if _, err := endpoint.URL(text, schemes...); err != nil {
-		if strings.Contains(text, "@") { // not quoted: what is before it is a password
-			return fmt.Errorf("%s: %w", flag, err)
-		}
-		return fmt.Errorf("%s: %q: %w", flag, text, err)
+	if err := endpoint.Check(text, schemes...); err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	return nil
 }
