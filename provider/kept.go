@@ -3,8 +3,10 @@ package provider
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -18,7 +20,7 @@ import (
 // maxReasonBytes bounds the reason of a release, which is logged.
 const maxReasonBytes = 512
 
-// keptHandlers show and release what is paid for and no machine's any more.
+// keptHandlers show and release hosts and servers that are still billed and belong to no machine.
 type keptHandlers struct {
 	engine   *lifecycle.Engine
 	returner cloud.Returner // nil where no server is ever spare
@@ -82,19 +84,11 @@ func (h *keptHandlers) list(w http.ResponseWriter, r *http.Request) {
 // none that can be logged.
 func reason(w http.ResponseWriter, r *http.Request) (string, bool) {
 	text := r.URL.Query().Get("reason")
-	control := func() bool {
-		for _, c := range text {
-			if unicode.IsControl(c) {
-				return true
-			}
-		}
-		return false
-	}
 	switch {
 	case text == "":
 		http.Error(w, "a reason is missing; it is logged", http.StatusBadRequest)
-	case len(text) > maxReasonBytes || !utf8.ValidString(text) || control():
-		http.Error(w, "the reason must be one line of text of at most 512 bytes", http.StatusBadRequest)
+	case len(text) > maxReasonBytes || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
+		http.Error(w, fmt.Sprintf("the reason must be one line of text of at most %d bytes", maxReasonBytes), http.StatusBadRequest)
 	default:
 		return text, true
 	}

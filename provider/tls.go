@@ -107,11 +107,7 @@ func (b BootstrapConfig) verify(m *certificates.Material, roots *x509.CertPool) 
 	if fault != nil {
 		return nil //nolint:nilerr // Validate reports it
 	}
-	intermediates := x509.NewCertPool()
-	for _, c := range m.Chain[1:] {
-		intermediates.AddCert(c)
-	}
-	_, err := m.Chain[0].Verify(x509.VerifyOptions{DNSName: u.Hostname(), Roots: roots, Intermediates: intermediates})
+	_, err := m.Chain[0].Verify(x509.VerifyOptions{DNSName: u.Hostname(), Roots: roots, Intermediates: m.Intermediates()})
 	return err
 }
 

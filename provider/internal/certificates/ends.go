@@ -38,10 +38,7 @@ func (m *Material) needed(s Source) []*x509.Certificate {
 	if !s.Pinned {
 		return m.Bundle.Certs
 	}
-	between := x509.NewCertPool()
-	for _, c := range m.Chain[1:] {
-		between.AddCert(c)
-	}
+	between := m.Intermediates()
 	var list []*x509.Certificate
 	for _, ca := range m.Bundle.Certs {
 		roots := x509.NewCertPool()

@@ -119,7 +119,7 @@ func TestEndIsAnnouncedAtStart(t *testing.T) {
 		w := &world{folder: folder{t, dir}, reg: prometheus.NewRegistry()}
 		w.set(issue(t, "pair", time.Now().Add(-year), time.Now().Add(13*day)), issue(t, "CA", time.Now().Add(-year), time.Now().Add(-time.Hour)))
 		w.keep(true, func(w *world) {
-			if w.said("ends soon; replace it\" certificate=grpc ") != 1 || w.said("days=13") != 1 || w.said("has ended: whoever verifies it refuses it; replace it\" certificate=grpc-ca") != 1 {
+			if w.said("ends soon; replace it\" certificate=grpc ") != 1 || w.said("days=13") != 1 || w.said("has ended and is refused; replace it\" certificate=grpc-ca") != 1 {
 				t.Error(w.log.String())
 			}
 		})

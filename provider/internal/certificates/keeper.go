@@ -61,7 +61,7 @@ func (k *Keeper) warn(now time.Time, l *Live) {
 	for _, end := range l.Ends() {
 		switch left := end.At.Sub(now); {
 		case left <= 0:
-			k.log.Error("a certificate has ended: whoever verifies it refuses it; replace it", telemetry.KeyCert, end.Name, "subject", end.Subject, "ended", end.At.UTC())
+			k.log.Error("a certificate has ended and is refused; replace it", telemetry.KeyCert, end.Name, "subject", end.Subject, "ended", end.At.UTC())
 		case left < Ahead:
 			k.log.Warn("a certificate ends soon; replace it", telemetry.KeyCert, end.Name, "subject", end.Subject, "ends", end.At.UTC(), "days", int(left/day))
 		}

@@ -63,6 +63,15 @@ type Material struct {
 	digest [sha256.Size]byte // of the files
 }
 
+// Intermediates are the certificates between the listener's own and its CA.
+func (m *Material) Intermediates() *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range m.Chain[1:] {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
 // Bundle is a set of CA certificates.
 type Bundle struct {
 	Pool  *x509.CertPool
