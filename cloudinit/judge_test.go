@@ -122,7 +122,7 @@ func TestModuleLists(t *testing.T) {
 		{"cloud_final_modules: [3, scripts-user]", "entry 1: 3: want a module's name"},
 		{"cloud_final_modules: [[scripts-user, null]]", "entry 1: "},
 		{"cloud_init_modules: [[write-files, always]]", `cloud_init_modules: entry 1: write_files with the frequency "always"`},
-		{"cloud_init_modules: [write-files, scripts-user]", "cloud_init_modules: entry 2: scripts_user belongs into cloud_final_modules"},
+		{"cloud_init_modules: [write-files, scripts-user]", "cloud_init_modules: entry 2: scripts_user belongs in cloud_final_modules"},
 		{"cloud_init_modules: [write-files-deferred]", "lacks write-files"},
 		{"cloud_config_modules: [runcmd, scripts-user]", "cloud_config_modules: entry 2: scripts_user belongs"},
 		{"cloud_config_modules: [[write_files, always]]", "cloud_config_modules: entry 1: write_files with"},

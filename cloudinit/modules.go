@@ -41,7 +41,7 @@ func judgeModules(key string, value any) error {
 			errs = append(errs, fmt.Errorf("entry %d: %s with the frequency %q; the agent's files are written and its first boot is run %s", i+1, name, often, perInstance))
 		}
 		if name == moduleScripts && key != "cloud_final_modules" {
-			errs = append(errs, fmt.Errorf("entry %d: %s belongs into cloud_final_modules, where the agent's files are there", i+1, name))
+			errs = append(errs, fmt.Errorf("entry %d: %s belongs in cloud_final_modules, where the agent's files are there", i+1, name))
 		}
 	}
 	if key == "cloud_init_modules" && !found[moduleFiles] {

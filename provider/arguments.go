@@ -26,7 +26,7 @@ func parse(f *pflag.FlagSet, args []string) (errs []error) {
 		if err != nil {
 			errs = append(errs, explained(args[0], err))
 		}
-		// After a flag that nobody knows comes its value, perhaps.
+		// An unknown flag may have its value behind it.
 		if _, ok := errors.AsType[*pflag.NotExistError](err); ok && n < len(args) && !strings.HasPrefix(args[n], "-") {
 			n++
 		} else {

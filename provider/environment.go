@@ -46,7 +46,7 @@ func withoutLineBreak(source, value string) (string, error) {
 		value = strings.TrimSuffix(rest, "\r")
 	}
 	if strings.HasSuffix(value, "\n") || strings.HasSuffix(value, "\r") {
-		return "", fmt.Errorf("%s: the value ends in a newline, even without the one that is dropped; remove it", source)
+		return "", fmt.Errorf("%s: the value ends in a newline even after one line break was dropped; remove it", source)
 	}
 	if value == "" {
 		return "", fmt.Errorf("%s: the value is a newline and nothing else", source)

@@ -76,7 +76,7 @@ func (c *Config) identityFlags() *pflag.FlagSet {
 	f.StringVar(&c.Offerings, "offerings", "", "`file` with the offerings (JSON array); without it a built-in mix shares --seed-count")
 	f.IntVar(&c.SeedCount, "seed-count", 16, fmt.Sprintf("`number` of slots of the built-in mix, %s; 1 to %d", help.Mix, offering.MaxSlots))
 	f.StringVar(&c.State, "state", "", "state `file`; its folder must exist and be writable. It belongs to the --provider, "+help.Owner.String()+" that it was first used with, and is refused with others. Without it everything is forgotten at exit, which only suits trials")
-	f.StringVar(&c.AdminSocket, "admin-socket", "", fmt.Sprintf("`path` of a Unix socket on which root and this process's user can fetch copies of the state file, see hosts and operations, and unlock a machine's token for another host; needs --state. Mode 0600; its folder must belong to this process's user and be writable by it alone, and is made if only it is missing; %d bytes at most", maxSocketPath))
+	f.StringVar(&c.AdminSocket, "admin-socket", "", fmt.Sprintf("`path` of a Unix socket on which root and this process's user can fetch copies of the state file, see hosts and operations, unlock a machine's token for another host, and release kept hosts and spare servers; needs --state. Mode 0600; its folder must belong to this process's user and be writable by it alone, and is made if only it is missing; %d bytes at most", maxSocketPath))
 	return f
 }
 

@@ -116,7 +116,7 @@ func (b BootstrapConfig) verify(m *certificates.Material, roots *x509.CertPool) 
 func (b BootstrapConfig) openCertificates(params cloudinit.Params, log *slog.Logger) (*certificates.Live, error) {
 	src := b.source()
 	if b.CA != "" && src.CA == src.Cert {
-		log.Warn("there is no CA, so that new hosts pin the channel's certificate itself, which cannot be replaced by another while they live: put the CA that signed it there, and start again", "bootstrap-ca", b.CA)
+		log.Warn("there is no CA file: new hosts pin the channel's certificate itself, which cannot be replaced while they exist; add the CA that signed it and restart", "bootstrap-ca", b.CA)
 	}
 	verifies := src.Check
 	src.Check = func(m *certificates.Material) error {

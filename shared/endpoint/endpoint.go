@@ -100,7 +100,7 @@ func checkPort(text string) (string, error) {
 func checkHost(host string) (string, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.Zone() != "" {
-			return "", fmt.Errorf("host %q: a zone is another one on each machine", host)
+			return "", fmt.Errorf("host %q: an IPv6 zone differs from machine to machine", host)
 		}
 		return addr.String(), nil
 	}
@@ -114,7 +114,7 @@ func checkHost(host string) (string, error) {
 	// Some resolvers take 10.1 and 0x7f000001 for addresses, others do not.
 	last := labels[len(labels)-1]
 	if _, err := strconv.ParseUint(last, 0, 64); err == nil || strings.Trim(last, "0123456789") == "" {
-		return "", fmt.Errorf("host %q is no IP address: want four numbers from 0 to 255, or an IPv6 address in brackets", host)
+		return "", fmt.Errorf("host %q is not an IP address: want four numbers from 0 to 255, or an IPv6 address in brackets", host)
 	}
 	return name, nil
 }

@@ -67,7 +67,7 @@ func Blocks(text []byte) ([]Block, error) {
 			if strings.HasPrefix(line, byteOrderMark) {
 				return nil, fault(blocks, begun, n, "a byte order mark is before it; save the file without one")
 			}
-			return nil, fault(blocks, begun, n, "a line like -----BEGIN TYPE----- or -----END TYPE----- that is not spelled so; is it indented, are dashes missing, or were files joined without a line break?")
+			return nil, fault(blocks, begun, n, "a damaged BEGIN or END line, want -----BEGIN TYPE----- or -----END TYPE-----; is it indented, are dashes missing, or were files joined without a line break?")
 		case open != nil:
 			body = append(body, line)
 		}
@@ -108,7 +108,7 @@ func decode(kind string, body []string) (raw []byte, at int, err error) {
 	case len(block.Bytes) == 0:
 		return nil, len(body) + 1, errors.New("it is empty")
 	case sum != "" && sum != checksum(block.Bytes):
-		return nil, len(body) + 1, errors.New("its checksum is of other content; it was damaged on its way")
+		return nil, len(body) + 1, errors.New("its checksum does not match; the key was damaged or changed")
 	}
 	return block.Bytes, 0, nil
 }

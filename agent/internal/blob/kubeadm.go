@@ -75,7 +75,7 @@ func joinOf(docs []*yaml.Node) (*yaml.Node, error) {
 		join = doc
 	}
 	if join == nil {
-		return nil, errors.New("the blob is YAML, but no kubeadm JoinConfiguration")
+		return nil, errors.New("the blob is YAML, but not a kubeadm JoinConfiguration")
 	}
 	if v := get(join, "apiVersion"); v == nil || !strings.HasPrefix(v.Value, "kubeadm.k8s.io/") {
 		return nil, errors.New("the blob's JoinConfiguration has no apiVersion of kubeadm.k8s.io")

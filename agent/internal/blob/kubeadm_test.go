@@ -193,7 +193,7 @@ func TestJoinConfiguration(t *testing.T) {
 		head + "nodeRegistration:\n  kubeletExtraArgs: s3cr3t\n": "want a list or a mapping",
 		head + "token: !!python/object s3cr3t\n":                 "a tag",
 		"kind: JoinConfiguration\ntoken: s3cr3t\n":               "no apiVersion",
-		"apiVersion: v1\nkind: Config\ntoken: s3cr3t\n":          "no kubeadm JoinConfiguration",
+		"apiVersion: v1\nkind: Config\ntoken: s3cr3t\n":          "not a kubeadm JoinConfiguration",
 	} {
 		if got, err := Join([]byte(text), node, v4); err == nil || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%q: %v, want %q; %s", text, err, why, got)

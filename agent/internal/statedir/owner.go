@@ -127,7 +127,7 @@ func (d *Dir) settle() error {
 	case errors.Is(err, fs.ErrNotExist):
 		other = Owner{MachineID: d.unmarked}
 	default:
-		d.log.Error("it cannot be read whose state this is; it is taken for this host's", "dir", d.path, "error", err)
+		d.log.Error("the owner of the state directory cannot be read; assuming that the state is this host's", "dir", d.path, "error", err)
 		other = Owner{}
 	}
 	if what := d.owner.differs(other); what != "" && other.MachineID != "" {
@@ -136,7 +136,7 @@ func (d *Dir) settle() error {
 		if err != nil {
 			return fmt.Errorf("it holds the state of %s, which cannot be set aside: %w", what, err)
 		}
-		d.log.Warn("the state of another machine is set aside, as an image or a copied disk brings it; this host starts without any", "dir", aside, "of", what)
+		d.log.Warn("the state of another machine, from an image or a copied disk, is set aside; this host starts with none", "dir", aside, "of", what)
 	}
 	d.foreign = false
 	if err != nil || other != d.owner {

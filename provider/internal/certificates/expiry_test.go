@@ -65,7 +65,7 @@ func TestEndOfABundle(t *testing.T) {
 		}{
 			"one ended":     {[]time.Duration{-day, year}, year, ""},
 			"ended, second": {[]time.Duration{year, -day}, year, ""},
-			"one ends soon": {[]time.Duration{3*day + time.Hour, year}, year, "level=WARN msg=\"one CA of the bundle ends soon"},
+			"one ends soon": {[]time.Duration{3*day + time.Hour, year}, year, "level=WARN msg=\"a CA of the bundle ends soon"},
 			"both soon":     {[]time.Duration{day, 3*day + time.Hour}, 3*day + time.Hour, "level=WARN msg=\"a certificate ends soon; replace it\" certificate=grpc-ca subject=\"CN=CA 1\""},
 			"all ended":     {[]time.Duration{-day, -time.Hour}, -time.Hour, "level=ERROR msg=\"a certificate has ended"},
 		} {

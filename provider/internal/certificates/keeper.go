@@ -67,7 +67,7 @@ func (k *Keeper) warn(now time.Time, l *Live) {
 		}
 	}
 	for _, end := range l.ending(now) {
-		k.log.Warn("one CA of the bundle ends soon: clients whose certificates are of it are refused then, those of the other CAs are not",
+		k.log.Warn("a CA of the bundle ends soon; clients with certificates from it will be refused, other clients will not",
 			telemetry.KeyCert, end.Name, "subject", end.Subject, "ends", end.At.UTC(), "days", int(end.At.Sub(now)/day))
 	}
 }

@@ -35,7 +35,7 @@ type hostLostError struct {
 
 func (e *hostLostError) Error() string {
 	if e.word == "" {
-		return fmt.Sprintf("the cloud does not know host %s any more, in %d looks in a row, and it was not heard from meanwhile", e.ref, lostLooks)
+		return fmt.Sprintf("the cloud no longer knows host %s, in %d looks in a row, and it was not heard from meanwhile", e.ref, lostLooks)
 	}
 	return fmt.Sprintf("the cloud said in %d looks in a row that host %s is %s, and it was not heard from meanwhile", lostLooks, e.ref, e.word)
 }
@@ -209,7 +209,7 @@ func (e *Engine) judge(w *hostWait, bad bool, word string) {
 		w.lost(&hostLostError{ref: w.ref, word: word})
 		return
 	}
-	e.o.Log.Warn("the cloud says that a host which is waited for can do nothing; asking the host itself", telemetry.KeyMachine, w.machine,
+	e.o.Log.Warn("the cloud reports an awaited host as stopped, locked or gone; asking the host itself", telemetry.KeyMachine, w.machine,
 		telemetry.KeyInstance, w.ref, telemetry.KeyState, cmp.Or(word, "gone"))
 	w.asked = now
 	e.o.Delivery.Knock(w.machine)

@@ -46,7 +46,7 @@ func TestHostIsLostWhileItIsAwaited(t *testing.T) {
 	}{
 		"stopped": {func(c *scriptedCloud) { c.powered("z/1", cloud.PowerStopped, "stopped in place") }, "z/1 is stopped in place", true},
 		"locked":  {func(c *scriptedCloud) { c.powered("z/1", cloud.PowerLocked, "locked (abuse)") }, "z/1 is locked (abuse)", true},
-		"gone":    {func(c *scriptedCloud) { c.edit(func() { delete(c.instances, "z/1") }) }, "does not know host z/1 any more", false},
+		"gone":    {func(c *scriptedCloud) { c.edit(func() { delete(c.instances, "z/1") }) }, "no longer knows host z/1", false},
 	}
 	for _, k := range []machine.Kind{machine.Create, machine.Configure, machine.Drain} {
 		for name, loss := range losses {

@@ -194,7 +194,7 @@ func (e *Engine) lose(ctx context.Context, to cloud.OwnerEpoch) error {
 
 // logLost is repeated in each pass: somebody has to stop one of the two.
 func (e *Engine) logLost(err error) {
-	e.o.Log.Error("this provider does not own its servers any more", telemetry.KeyError, err.Error())
+	e.o.Log.Error("this provider no longer owns its servers", telemetry.KeyError, err.Error())
 }
 
 func isClosed(c chan struct{}) bool {

@@ -58,7 +58,7 @@ func (e *Engine) Release(ctx context.Context, id string) error {
 		case cur.State != machine.Failed:
 			return cur, machine.Unchanged, refuse(machine.Misplaced, "machine %q is %s, and only a FAILED one has a host to release: drain and delete it instead", id, cur.State)
 		case cur.Leftover == nil:
-			return cur, machine.Unchanged, refuse(machine.Misplaced, "machine %q has nothing at the cloud any more", id)
+			return cur, machine.Unchanged, refuse(machine.Misplaced, "machine %q has nothing left at the cloud", id)
 		case time.Until(cur.Leftover.After) <= 0:
 			return cur, machine.Unchanged, refuse(machine.Misplaced, "the host of machine %q is not kept: it is being removed already", id)
 		}

@@ -99,7 +99,7 @@ func (e *Engine) discard(ctx context.Context, rec machine.Record) (machine.Recor
 			return rec, err
 		}
 	}
-	e.o.Log.Info("a failed machine has nothing at the cloud any more", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Leftover.Ref)
+	e.o.Log.Info("a failed machine has nothing left at the cloud", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, rec.Leftover.Ref)
 	rec, err := e.change(rec.ID, func(cur machine.Record) (machine.Record, machine.Change) {
 		cur = cur.Clone()
 		cur.Leftover = nil

@@ -67,7 +67,7 @@ func (c *connection) unused(cmd *cobra.Command) error {
 	var errs []error
 	for _, name := range append([]string{"addr", "insecure"}, secure...) {
 		if c.flags.Changed(name) {
-			errs = append(errs, fmt.Errorf("--%s: %s asks no provider over gRPC; leave it out", name, cmd.CommandPath()))
+			errs = append(errs, fmt.Errorf("--%s: %s makes no call to a provider; leave it out", name, cmd.CommandPath()))
 		}
 	}
 	return errors.Join(errs...)

@@ -71,7 +71,7 @@ func TestMisuse(t *testing.T) {
 		"lost":                                {`unknown command "lost"`, "did you mean host or list?"},
 		"state":                               {"backup, check, inspect or restore"},
 		"state mend x":                        {"backup, check, inspect or restore"},
-		"state check x --addr=y:1 --insecure": {"--addr: capacityctl state check asks no provider", "--insecure: "},
+		"state check x --addr=y:1 --insecure": {"--addr: capacityctl state check makes no call to a provider", "--insecure: "},
 		"--color=pink list":                   {"--color", "auto, always or never"},
 		"list --sort=size":                    {"--sort", `"size"`, "price"},
 		"list --state=up,idle":                {"--state", `"up"`, "SPECULATIVE"},

@@ -212,7 +212,7 @@ func createFile(path string, l ladder) (_ *file, err error) {
 	raw, err := os.CreateTemp(filepath.Dir(path), newPattern(path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("cannot be made: its folder %s: %w; make it, for the provider's user, or mount what it is on", filepath.Dir(path), withoutPath(err))
+		return nil, fmt.Errorf("cannot be created: its directory %s: %w; create it, owned by the provider's user, or mount its volume", filepath.Dir(path), withoutPath(err))
 	case err != nil:
 		return nil, fmt.Errorf("cannot be made: %w", withoutPath(err))
 	}

@@ -195,6 +195,6 @@ func (c *Cloud) Keeps(ref, commercialType string) string {
 	if c.reserved(id) {
 		taker = "the next Create of its slot"
 	}
-	return fmt.Sprintf("server %s is paid for%s and kept as a spare: %s takes it and installs it anew, unless it is error, locked or out_of_stock then; to give it back instead: capacityctl release --spare %s/%s",
+	return fmt.Sprintf("server %s is paid for%s and kept as a spare: %s takes it and reinstalls it, unless its status is error, locked or out_of_stock then; to give it back instead: capacityctl release --spare %s/%s",
 		id, c.lastPrice(commercialType), taker, c.scope.Zone, id)
 }
