@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 const (
 	typeArchive  = "text/cloud-config-archive"
 	typeConfig   = "text/cloud-config"
+	typeOctets   = "application/octet-stream"
 	typePatch    = "text/cloud-config-jsonp"
 	typeScript   = "text/x-shellscript"
 	typeTemplate = "text/jinja2"
@@ -37,17 +39,24 @@ var gzipTypes = []string{
 // whatever cloud-init will unpack. What an #include fetches and what a
 // part-handler does cannot be known before the boot.
 func judge(mediaType string, content []byte) error {
-	if bytes.HasPrefix(content, []byte("\x1f\x8b")) {
+	compressed := bytes.HasPrefix(content, []byte("\x1f\x8b"))
+	switch isType := slices.Contains(gzipTypes, mediaType); {
+	case isType && !compressed:
+		return fmt.Errorf("its type is %s and its content is not gzip: cloud-init would drop all user data", mediaType)
+	case isType:
 		unpacked, err := gunzip(content)
 		if err != nil {
 			return err
 		}
+		if mediaTypeOf(unpacked) == "" {
+			return errors.New("gzip: unpacked, it begins with no header that cloud-init knows there, such as #cloud-config or #!; it is unpacked once, and a MIME message in it is not read")
+		}
 		mediaType, content = "text/plain", unpacked
-	} else if slices.Contains(gzipTypes, mediaType) {
-		return fmt.Errorf("its type is %s and its content is not gzip: cloud-init would drop all user data", mediaType)
+	case compressed && (strings.HasPrefix(mediaType, "text/") || mediaType == typeOctets):
+		return fmt.Errorf("its content is gzip and its type is %s: cloud-init would not unpack it; give it the type %s", mediaType, gzipTypes[0])
 	}
 	switch mediaType {
-	case "text/plain", "text/x-not-multipart", "application/octet-stream", typeScript:
+	case "text/plain", "text/x-not-multipart", typeOctets, typeScript:
 		// cloud-init looks into these itself.
 		if found := mediaTypeOf(content); found != "" {
 			mediaType = found
@@ -87,7 +96,7 @@ func gunzip(content []byte) ([]byte, error) {
 func judgeConfig(content []byte) error {
 	var doc map[string]any
 	in := yaml.NewDecoder(bytes.NewReader(content))
-	if err := in.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	if err := decode(in, &doc); err != nil {
 		return fmt.Errorf("#cloud-config: %w", err)
 	}
 	if in.Decode(new(yaml.Node)) == nil {
@@ -95,8 +104,8 @@ func judgeConfig(content []byte) error {
 	}
 	var errs []error
 	if v, ok := doc["write_files"]; ok {
-		if _, isList := v.([]any); !isList {
-			errs = append(errs, errors.New("#cloud-config: write_files is not a list, so cloud-init would merge nothing into it"))
+		if err := judgeFiles(v); err != nil {
+			errs = append(errs, fmt.Errorf("#cloud-config: %w", err))
 		}
 	}
 	for _, key := range moduleLists {
@@ -109,11 +118,60 @@ func judgeConfig(content []byte) error {
 	return errors.Join(errs...)
 }
 
+// decode reads one YAML document, none if there is none. A tag that cloud-init does
+// not know has it pass over the whole document, which other readers take.
+func decode(in *yaml.Decoder, into any) error {
+	var node yaml.Node
+	if err := in.Decode(&node); errors.Is(err, io.EOF) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := judgeTags(&node); err != nil {
+		return err
+	}
+	return node.Decode(into)
+}
+
+// knownTags are those of PyYAML's safe loader, which cloud-init uses.
+var knownTags = []string{
+	"", "!!null", "!!bool", "!!int", "!!float", "!!binary", "!!timestamp", "!!omap", "!!pairs", "!!set", "!!str", "!!seq", "!!map", "!!merge",
+}
+
+func judgeTags(node *yaml.Node) error {
+	if tag := node.ShortTag(); node.Kind != yaml.AliasNode && !slices.Contains(knownTags, tag) {
+		return fmt.Errorf("yaml: line %d: cloud-init does not know the tag %.40s, and would read nothing of this", node.Line, tag)
+	}
+	for _, child := range node.Content {
+		if err := judgeTags(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeFiles judges the value of write_files. Ours are written first, so that
+// another one at the same place would be what is read.
+func judgeFiles(value any) error {
+	list, isList := value.([]any)
+	if !isList {
+		return errors.New("write_files is not a list, so cloud-init would merge nothing into it")
+	}
+	var errs []error
+	for i, item := range list {
+		fields, _ := item.(map[string]any)
+		if text, _ := fields["path"].(string); text != "" && slices.Contains(ourPaths, path.Join("/", text)) {
+			errs = append(errs, fmt.Errorf("write_files: entry %d: %s is a file of the agent's, which this would replace", i+1, text))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // judgeArchive judges a list of parts in YAML. An entry that cloud-init cannot
 // make a part of ends the reading of all user data.
 func judgeArchive(content []byte) error {
 	var entries []any
-	if err := yaml.Unmarshal(content, &entries); err != nil {
+	if err := decode(yaml.NewDecoder(bytes.NewReader(content)), &entries); err != nil {
 		return fmt.Errorf("#cloud-config-archive: %w", err)
 	}
 	var errs []error
@@ -149,7 +207,8 @@ func judgeEntry(entry any) error {
 	if major, minor, ok := strings.Cut(strings.ToLower(mediaType), "/"); !ok || major == "multipart" || minor == "" {
 		return fmt.Errorf("type: %q, want a MIME type such as text/cloud-config", mediaType)
 	}
-	return judge(strings.ToLower(mediaType), []byte(content))
+	mediaType, _ = contentType(mediaType, typeConfig) // it becomes a part's header
+	return judge(mediaType, []byte(content))
 }
 
 // guarded are the keys of a cloud-config that ours depends on.
@@ -170,8 +229,11 @@ func judgePatch(content []byte) error {
 	}
 	for _, op := range ops {
 		key, below, _ := strings.Cut(strings.TrimPrefix(op.Path, "/"), "/")
-		_, isList := op.Value.([]any)
-		if op.Path == "" || slices.Contains(guarded, key) && (key != "write_files" || below == "" && !isList) {
+		value := op.Value
+		if below != "" {
+			value = []any{value}
+		}
+		if op.Path == "" || slices.Contains(guarded, key) && (key != "write_files" || judgeFiles(value) != nil) {
 			return fmt.Errorf("#cloud-config-jsonp: path %q: it would replace what the agent's own part needs; give it in a #cloud-config", op.Path)
 		}
 	}

@@ -58,7 +58,10 @@ func encodings(t *testing.T) map[string]func(config string) string {
 		"alone":                 func(c string) string { return "Content-Type: text/cloud-config\nMIME-Version: 1.0\n\n" + c },
 		"alone, no blank line":  func(c string) string { return "MIME-Version: 1.0\nContent-Type: text/cloud-config\n" + c },
 		"archive":               func(c string) string { return archive(map[string]any{"type": "text/cloud-config", "content": c}) },
-		"archive, no type":      func(c string) string { return archive(map[string]any{"content": c}) },
+		"archive, type with a parameter": func(c string) string {
+			return archive(map[string]any{"type": "Text/Cloud-Config; charset=utf-8", "content": c})
+		},
+		"archive, no type": func(c string) string { return archive(map[string]any{"content": c}) },
 		"archive in a gzip part": func(c string) string {
 			return multi("application/gzip", "base64", b64(zip(archive(map[string]any{"content": c}))))
 		},
@@ -86,6 +89,10 @@ func TestBaseInEachEncoding(t *testing.T) {
 		{"a mapping", "write_files: {a: b}\n", "write_files is not a list"},
 		{"text", "\"write_files\": /etc/x\n", "write_files is not a list"},
 		{"nothing", "write_files:\n", "write_files is not a list"},
+		{"our file", "write_files:\n- {path: /etc/x, content: y}\n- {path: //etc/../etc/bigfleet-agent/config.json, content: z}\n", "write_files: entry 2: "},
+		{"an unknown tag", "runcmd: [!Sub 'a']\nwrite_files: []\n", "the tag !Sub"},
+		{"a tag of Python's", "write_files: !!python/tuple [a]\n", "the tag !!python/tuple"},
+		{"known tags", "write_files:\n- {path: !!str /etc/x, content: !!binary eQ==}\n", ""},
 		{"both ours", "cloud_init_modules: [bootcmd, write-files]\ncloud_final_modules: [scripts-user]\n", ""},
 		{"no scripts", "cloud_final_modules: [final-message, power-state-change]\n", "cloud_final_modules: lacks scripts-user"},
 		{"no files", "cloud_init_modules: [bootcmd]\n", "cloud_init_modules: lacks write-files"},
@@ -145,6 +152,15 @@ func TestModuleLists(t *testing.T) {
 }
 
 func TestJudged(t *testing.T) {
+	gz := func(text string) string {
+		var buf bytes.Buffer
+		w := gzip.NewWriter(&buf)
+		if _, err := w.Write([]byte(text)); err != nil || w.Close() != nil {
+			t.Fatal(err)
+		}
+		return buf.String()
+	}
+	b64 := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) + "\n" }
 	const template = "## template: jinja\n"
 	tests := []struct{ name, base, want string }{
 		{"template of a script", template + "#!/bin/sh\necho write_files: {{ v1.region }}\n", ""},
@@ -168,6 +184,12 @@ func TestJudged(t *testing.T) {
 		{"patch of all", "#cloud-config-jsonp\n[{\"op\": \"replace\", \"path\": \"\", \"value\": []}]\n", `path ""`},
 		{"no patch", "#cloud-config-jsonp\nwrite_files: {}\n", "not a JSON patch"},
 		{"gzip that is none", "Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: application/gzip\n\n#cloud-config\n--b--\n", "not gzip"},
+		{"gzip in gzip", "Content-Type: application/gzip\nContent-Transfer-Encoding: base64\n\n" + b64(gz(gz("#cloud-config\n"))), "unpacked once"},
+		{"a message in gzip", "Content-Type: application/gzip\nContent-Transfer-Encoding: base64\n\n" + b64(gz("Content-Type: text/cloud-config\n\npackages: []\n")), "unpacked once"},
+		{"gzip that is not called so", "Content-Type: text/cloud-config\nContent-Transfer-Encoding: base64\n\n" + b64(gz("#cloud-config\n")), "would not unpack"},
+		{"gzip called octets", "Content-Type: application/octet-stream\nContent-Transfer-Encoding: base64\n\n" + b64(gz("#cloud-config\n")), "would not unpack"},
+		{"archive with a tag", "#cloud-config-archive\n- !Ref a\n", "the tag !Ref"},
+		{"patch of our file", "#cloud-config-jsonp\n[{\"op\": \"add\", \"path\": \"/write_files/-\", \"value\": {\"path\": \"/etc/bigfleet-agent/first-boot\"}}]\n", `path "/write_files/-"`},
 		{"gzip that is cut off", "Content-Type: application/gzip\nContent-Transfer-Encoding: base64\n\nH4sIAAAA\n", "gzip: "},
 		{"all faults", "Content-Type: multipart/mixed; boundary=b\n\n--b\n\n#cloud-config\nwrite_files: 1\n--b\nContent-Transfer-Encoding: binary\n\n#!\n--b--\n", "MIME part 2: Content-Transfer-Encoding"},
 	}
@@ -195,6 +217,7 @@ var mimes = map[string]string{
 	"no blank line before the first boundary": "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"==b==\"\n--==b==\nContent-Type: text/x-shellscript; charset=\"us-ascii\"\n\n#!/bin/sh\necho one\n--==b==--\n",
 	"unquoted boundary":                       "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary===b==\n\n--==b==\nContent-Type: text/x-shellscript\n\n#!/bin/sh\necho one\n--==b==--\n",
 	"boundary of slashes":                     "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=//\n\n--//\nContent-Type: text/x-shellscript\n\n#!/bin/sh\necho one\n--//--\n",
+	"line of a mailbox":                       "From nobody Tue Dec  1 10:00:00 2026\nContent-Type: multipart/mixed; boundary=\"b\"\nMIME-Version: 1.0\n\n--b\nContent-Type: text/x-shellscript\n\n#!/bin/sh\necho one\n--b--\n",
 	"spaces behind boundaries":                "MIME-Version: 1.0\nContent-Type: multipart/mixed;\n boundary=\"a b\" ; charset=x\n\npreamble\n\n--a b \t\nContent-Type: text/x-shellscript\n\n#!/bin/sh\necho one\n--a b-- \nepilogue\n",
 	"no blank line in a part":                 "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/x-shellscript\n#!/bin/sh\necho one: two\n--b\nContent-Type: text/cloud-config\n#cloud-config\npackages: [jq]\n--b--\n",
 	"no header in a part":                     "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n#!/bin/sh\necho one\n--b\n\n#cloud-config\npackages: [jq]\n--b--\n",

@@ -75,6 +75,7 @@ func readHead(lines []string) (head, []string) {
 		switch {
 		case text == "":
 			return h, lines[i+1:]
+		case i == 0 && strings.HasPrefix(line, "From "): // a mailbox's, as write-mime-multipart leaves it
 		case text[0] == ' ' || text[0] == '\t':
 			if len(h) > 0 { // otherwise it continues nothing, and is passed over
 				last := &h[len(h)-1]

@@ -26,6 +26,9 @@ const (
 	pendingPath = "/etc/systemd/system/multi-user.target.d/bigfleet-agent-install.conf"
 )
 
+// ourPaths are all of them, whatever is installed how.
+var ourPaths = []string{ConfigPath, installPath, keyPath, sourcePath, resumePath, pendingPath}
+
 const (
 	header = "#cloud-config\n"
 	// mergeHow keeps everything that earlier parts say and puts our list
