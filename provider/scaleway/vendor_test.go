@@ -37,7 +37,7 @@ func writeFile(t *testing.T, content string) string {
 // TLS is worth a warning unless it is on this host.
 func TestKeyInClear(t *testing.T) {
 	for address, want := range map[string]bool{
-		"": false, "https://api.example": false, "http://127.0.0.1:8080": false, "http://[::1]:8080": false, "http://localhost:8080": false, "http://127.1.2.3": false,
+		"": false, "https://api.example": false, "http://127.0.0.1:8080": false, "http://[::1]:8080": false, "http://localhost:8080": false, "http://LOCALHOST.:8080": false, "http://127.1.2.3": false,
 		"http://api.example": true, "http://10.0.0.1:8080": true, "HTTP://api.example": true, "http://[2001:db8::1]": true, "http://localhost.example": true,
 	} {
 		if got := inClear(address); got != want {
