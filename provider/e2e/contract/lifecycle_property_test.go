@@ -148,7 +148,7 @@ func (e event) spoil() event {
 	case drain:
 		e.call.grace = -1
 	case create, del:
-		e.call.token.epoch = -1
+		e.call.id = ""
 	}
 	return e
 }
