@@ -86,6 +86,9 @@ func (e *Engine) drive(parent context.Context, rec machine.Record, resumed bool)
 	}}
 	err := e.runSteps(ctx, t)
 	e.noteRefusal(t, err)
+	if err == nil && op.Kind == machine.Delete {
+		e.showElsewhere(cloud.WithPriority(ctx, cloud.Teardown), t.Ref)
+	}
 	switch {
 	case err == nil:
 		err = e.finish(t)

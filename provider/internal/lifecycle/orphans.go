@@ -215,5 +215,6 @@ func (e *Engine) discardServer(ctx context.Context, in cloud.Instance) error {
 			}
 		}
 	}
+	e.showElsewhere(ctx, in.Ref)
 	return nil
 }

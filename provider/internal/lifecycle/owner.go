@@ -13,6 +13,9 @@ import (
 	"bigfleet-providers/provider/internal/telemetry"
 )
 
+// lagReads bounds the looks for another instance to show the epoch.
+const lagReads = 3
+
 // owner is this process' claim to what carries the owner tag at the cloud. Two
 // processes can have the same tag: a restored backup beside the original, or one
 // that was started twice. Each start takes an owner epoch greater than any it
@@ -25,6 +28,7 @@ type owner struct {
 	held  chan struct{}    // closed when the epoch is on disk
 	lost  chan struct{}    // closed when a greater one was found
 	to    cloud.OwnerEpoch // that one
+	shown string           // the instance that shows the epoch to a process that starts
 }
 
 func newOwner() *owner { return &owner{held: make(chan struct{}), lost: make(chan struct{})} }
@@ -106,11 +110,10 @@ func (e *Engine) judgeOwner(ctx context.Context, instances []cloud.Instance) err
 	if err := e.takeEpoch(ctx, greatest); err != nil {
 		return err
 	}
-	if len(instances) == 0 || instances[0].Ref == "" || !e.owner.epoch.After(instances[0].Epoch) {
+	if len(instances) == 0 || instances[0].Ref == "" {
 		return nil
 	}
-	// It shows the epoch to a process that starts, which reads no other.
-	if err := e.guarded(instances[0].MachineID, "mark-epoch", func() error { return e.o.Cloud.MarkEpoch(ctx, instances[0].Ref) }); err != nil {
+	if err := e.show(ctx, instances[0]); err != nil {
 		if e.noticeOwner(ctx, err) {
 			return e.lostTo()
 		}
@@ -119,6 +122,59 @@ func (e *Engine) judgeOwner(ctx context.Context, instances []cloud.Instance) err
 		}
 	}
 	return nil
+}
+
+// show has the oldest instance carry the epoch, for a process that starts and
+// reads no other.
+func (e *Engine) show(ctx context.Context, oldest cloud.Instance) error {
+	e.owner.mu.Lock()
+	// Before the call: who gives the instance back from then on finds it here.
+	e.owner.shown = oldest.Ref
+	behind := e.owner.epoch.After(oldest.Epoch)
+	e.owner.mu.Unlock()
+	if !behind {
+		return nil
+	}
+	return e.guarded(oldest.MachineID, "mark-epoch", func() error { return e.o.Cloud.MarkEpoch(ctx, oldest.Ref) })
+}
+
+// showElsewhere has another instance show the epoch once the one that did was
+// given back: until the next pass a former owner that starts would find older
+// epochs only, and take over.
+func (e *Engine) showElsewhere(ctx context.Context, given string) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	for range lagReads {
+		e.owner.mu.Lock()
+		shown := e.owner.shown
+		e.owner.mu.Unlock()
+		if given == "" || shown != given || e.IsLost() {
+			return
+		}
+		oldest, found, err := e.o.Cloud.Oldest(ctx)
+		if err == nil && !found {
+			return
+		}
+		if err == nil && oldest.Ref != given {
+			if oldest.Epoch.After(e.owner.epoch) {
+				err = &cloud.NotOwnerError{Ref: oldest.Ref, Epoch: oldest.Epoch}
+			} else {
+				err = e.show(ctx, oldest)
+			}
+		}
+		switch {
+		case errors.Is(err, cloud.ErrNotFound): // it went, too
+			given = oldest.Ref
+		case e.noticeOwner(ctx, err):
+			return
+		case err != nil:
+			e.o.Log.Warn("the owner epoch cannot be shown on another server than the one that was given back; the next pass does it", telemetry.KeyInstance, given, telemetry.KeyError, err.Error())
+			return
+		case oldest.Ref != given:
+			return
+		}
+		sleep(ctx, e.o.Pace.Poll) // a list may lag
+	}
 }
 
 // takeEpoch compares the greatest epoch at the cloud with this process' own, and

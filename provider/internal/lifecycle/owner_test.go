@@ -118,6 +118,49 @@ func TestOwnerOverRestarts(t *testing.T) {
 	})
 }
 
+// TestFormerOwnerAfterADelete: the server that showed the epoch is given back, and
+// the former owner, which was off when it lost the servers, starts before the next pass.
+func TestFormerOwnerAfterADelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newRig(t, nil)
+		synctest.Wait()
+		a.must(machine.Create)
+		a.settle(machine.Idle)
+		time.Sleep(time.Second)
+		second := a.cloud.clone("z/1", "z/second", "m2")
+		a.stop()
+
+		b := a.beside(t)
+		time.Sleep(severalPasses)
+		b.wantOwner(true)
+		if in := b.cloud.instance(second); in.Epoch.Number != 1 {
+			t.Fatalf("only the oldest shows the new epoch: %+v", in)
+		}
+		b.must(machine.Delete)
+		b.settle(machine.Speculative)
+		if in := b.cloud.instance(second); in.Epoch != b.ownEpoch() {
+			t.Errorf("the next oldest shows %v, want %v", in.Epoch, b.ownEpoch())
+		}
+
+		a.cloud = a.cloud.another()
+		a.opts.Cloud, a.opts.Deleter, a.opts.Sweeper = a.cloud, a.cloud, a.cloud
+		a.start()
+		synctest.Wait()
+		if err := a.engine.Establish(t.Context()); err == nil {
+			t.Error("the former owner took over")
+		}
+		a.wantOwner(false)
+		time.Sleep(severalPasses)
+		a.wantOwner(false)
+		b.wantOwner(true)
+	})
+}
+
+func (r *rig) ownEpoch() cloud.OwnerEpoch {
+	o := r.store.Ownership()
+	return cloud.OwnerEpoch{Number: o.Number, Holder: o.Holder}
+}
+
 // TestOwnersThatStartTogether leaves exactly one.
 func TestOwnersThatStartTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -319,3 +319,18 @@ func slicesOf(err error, n int) []error {
 	}
 	return errs
 }
+
+// clone adds a server like another, made now, of another machine.
+func (c *scriptedCloud) clone(ref, as, machineID string) string {
+	c.edit(func() {
+		in := c.instances[ref]
+		in.Ref, in.MachineID, in.Created = as, machineID, time.Now()
+		c.instances[as] = in
+	})
+	return as
+}
+
+func (c *scriptedCloud) instance(ref string) (in cloud.Instance) {
+	c.edit(func() { in = c.instances[ref] })
+	return in
+}
