@@ -33,7 +33,18 @@ import (
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain takes away what a shell that uses capacityctl exports, as the tutorial
+// has it.
+func TestMain(m *testing.M) {
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, environmentPrefix) {
+			if err := os.Unsetenv(name); err != nil {
+				panic(err)
+			}
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // output is a buffer that a running command writes and a test reads.
 type output struct {
