@@ -17,8 +17,13 @@ import (
 	pb "bigfleet-providers/proto/bigfleet/v1alpha1"
 )
 
-// forGone is what --for calls a machine that is listed no more.
-const forGone = "gone"
+const (
+	// forGone is what --for calls a machine that is listed no more.
+	forGone = "gone"
+	// forDelete is kubectl's word for the end of a delete. A deleted machine stays
+	// in the list, as a SPECULATIVE one.
+	forDelete = "delete"
+)
 
 // waiter is one run of wait.
 type waiter struct {
@@ -28,6 +33,7 @@ type waiter struct {
 	interval interval
 
 	state pb.MachineState // of target, once judged; unspecified for forGone
+	gone  bool            // a machine that is listed no more is there too
 }
 
 func (p *program) waitCommand() *cobra.Command {
@@ -36,12 +42,17 @@ func (p *program) waitCommand() *cobra.Command {
 		Use: "wait MACHINE... --for STATE [flags]", Short: "Wait until machines are in a state, or gone from the list",
 		Long: `
 It waits until each machine is in the state, and prints a line when one is. A
-machine that is FAILED ends the waiting for it, unless FAILED is waited for: no
-other state follows. A provider that does not answer is waited for. The exit code
-is 1 when a machine did not get there, or --timeout is over.
+machine that is FAILED ends the waiting for it, as no other state follows, unless
+FAILED, gone or delete is waited for. A provider that does not answer is waited
+for. The exit code is 1 when a machine did not get there, or --timeout is over.
+
+A deleted machine stays in the list, as SPECULATIVE: --for delete waits for that.
+Only a FAILED machine that was cleaned up, or a slot that the provider no longer
+offers, is gone.
 `,
 		Example: `
 capacityctl wait m-1 m-2 --for idle --timeout 10m
+capacityctl wait m-3 --for delete
 capacityctl wait m-7 --for gone
 `,
 		ValidArgsFunction: p.machineIDs(0),
@@ -53,23 +64,29 @@ capacityctl wait m-7 --for gone
 		},
 	})
 	f := c.Flags()
-	f.StringVar(&w.target, "for", "", "`state` to wait for, or gone; kubectl's spellings state=IDLE and delete are taken too")
+	f.StringVar(&w.target, "for", "", "`state` to wait for, gone, or delete: SPECULATIVE or gone; kubectl's spelling state=IDLE is taken too")
 	f.DurationVar(&w.timeout, "timeout", defaultTimeout, "how long to wait for all of them")
 	w.interval.declare(c)
-	completes(c, "for", append(stateNames(), forGone))
+	completes(c, "for", targets())
 	return c
 }
+
+// targets are the values of --for.
+func targets() []string { return append(stateNames(), forGone, forDelete) }
 
 func (w *waiter) check(args []string) error {
 	errs := []error{wantMachines(args), w.program.conn.check(), checkTimeout(w.timeout), w.interval.check()}
 	switch target := strings.TrimPrefix(strings.ToLower(w.target), "state="); {
 	case w.target == "":
-		errs = append(errs, fmt.Errorf("--for: missing; want %s", either(append(stateNames(), forGone))))
-	case target == forGone || target == "delete":
+		errs = append(errs, fmt.Errorf("--for: missing; want %s", either(targets())))
+	case target == forGone:
+		w.gone = true
+	case target == forDelete:
+		w.state, w.gone = pb.MachineState_MACHINE_STATE_SPECULATIVE, true
 	default:
 		states, err := parseStates([]string{target})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--for: %q is unknown, want %s", w.target, either(append(stateNames(), forGone))))
+			errs = append(errs, fmt.Errorf("--for: %q is unknown, want %s", w.target, either(targets())))
 			break
 		}
 		w.state = states[0]
@@ -112,7 +129,7 @@ func (w *waiter) run(ctx context.Context, c *client, ids []string) error {
 		}
 		for i, id := range ids {
 			if !looks[i].done {
-				looks[i].err = fmt.Errorf("wait %s: it is %s and not %s (%s)", printable(id), cmp.Or(looks[i].seen, "unknown"), w.target, why)
+				looks[i].err = fmt.Errorf("wait %s: it is %s and not %s (%s)", printable(id), cmp.Or(looks[i].seen, "unknown"), w.aim(), why)
 			}
 		}
 		break
@@ -122,6 +139,18 @@ func (w *waiter) run(ctx context.Context, c *client, ids []string) error {
 		errs = append(errs, l.err)
 	}
 	return errors.Join(errs...)
+}
+
+// aim is the target in the words of a message.
+func (w *waiter) aim() string {
+	switch {
+	case w.state == pb.MachineState_MACHINE_STATE_UNSPECIFIED:
+		return forGone
+	case w.gone:
+		return "deleted"
+	default:
+		return stateName(w.state)
+	}
 }
 
 // look is what one question about a machine told.
@@ -140,11 +169,11 @@ func (w *waiter) look(ctx context.Context, c *client, id, before string) look {
 		case m.GetState() == w.state:
 			l.done = true
 			_, l.err = fmt.Fprintf(w.program.out, "%s  %s  is %s\n", clock(), printable(id), l.seen)
-		case m.GetState() == pb.MachineState_MACHINE_STATE_FAILED && w.state != pb.MachineState_MACHINE_STATE_UNSPECIFIED:
+		case m.GetState() == pb.MachineState_MACHINE_STATE_FAILED && !w.gone:
 			l.done, l.err = true, fmt.Errorf("wait %s: FAILED: %s", printable(id), printable(m.GetLastError()))
 		}
 		return l
-	case code == codes.NotFound && w.state == pb.MachineState_MACHINE_STATE_UNSPECIFIED:
+	case code == codes.NotFound && w.gone:
 		_, err := fmt.Fprintf(w.program.out, "%s  %s  is gone\n", clock(), printable(id))
 		return look{done: true, err: err}
 	case code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled || ctx.Err() != nil:

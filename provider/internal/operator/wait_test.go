@@ -21,12 +21,16 @@ func TestWait(t *testing.T) {
 		"kubectl's spelling": {[]string{"m-1", "--for", "state=IDLE"}, exitOK, "m-1  is IDLE"},
 		"under way":          {[]string{"m-1", "m-2", "--for", "IDLE"}, exitOK, "m-2  is IDLE"},
 		"gone":               {[]string{"m-9", "--for", "gone"}, exitOK, "m-9  is gone"},
-		"deleted":            {[]string{"m-9", "--for=delete"}, exitOK, "m-9  is gone"},
+		"deleted":            {[]string{"m-4", "--for=delete"}, exitOK, "m-4  is SPECULATIVE"},
+		"deleted and gone":   {[]string{"m-9", "--for=delete"}, exitOK, "m-9  is gone"},
+		"not deleted":        {[]string{"m-1", "--for=delete", short}, exitFailed, "it is IDLE and not deleted (waited 1s"},
+		"failed is not gone": {[]string{"m-3", "--for=delete", short}, exitFailed, "it is FAILED and not deleted (waited 1s"},
+		"listed is not gone": {[]string{"m-4", "--for=gone", short}, exitFailed, "it is SPECULATIVE and not gone (waited 1s"},
 		"failed":             {[]string{"m-3", "--for", "idle"}, exitFailed, "wait m-3: FAILED: boot (timeout): why"},
 		"failed is wanted":   {[]string{"m-3", "--for", "failed"}, exitOK, "m-3  is FAILED"},
 		"one of two":         {[]string{"m-1", "m-3", "--for", "idle"}, exitFailed, "m-1  is IDLE"},
 		"never there":        {[]string{"m-9", "--for", "idle"}, exitFailed, "NOT_FOUND"},
-		"not in time":        {[]string{"m-1", "--for", "configured", short}, exitFailed, "it is IDLE and not configured (waited 1s"},
+		"not in time":        {[]string{"m-1", "--for", "configured", short}, exitFailed, "it is IDLE and not CONFIGURED (waited 1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,6 +39,7 @@ func TestWait(t *testing.T) {
 					{Id: "m-1", State: pb.MachineState_MACHINE_STATE_IDLE},
 					{Id: "m-2", State: pb.MachineState_MACHINE_STATE_CREATING},
 					{Id: "m-3", State: pb.MachineState_MACHINE_STATE_FAILED, LastError: "boot (timeout): why"},
+					{Id: "m-4", State: pb.MachineState_MACHINE_STATE_SPECULATIVE},
 				},
 				move: func(m *pb.Machine) { m.State = pb.MachineState_MACHINE_STATE_IDLE },
 			}
