@@ -98,8 +98,9 @@ func (c *connection) fromEnvironment() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
+		// Only --insecure can refuse a value here; the others are any text.
 		if err := c.flags.Set(name, values[name]); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %q; want what --%s takes", variable(name), values[name], name))
+			errs = append(errs, fmt.Errorf("%s: %q, want true or false", variable(name), values[name]))
 		}
 	}
 	return errors.Join(errs...)

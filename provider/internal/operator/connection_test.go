@@ -113,7 +113,7 @@ func TestConnectionFromTheEnvironment(t *testing.T) {
 		"TLS":                     {toSecure, nil, exitOK, "m-1"},
 		"plaintext despite TLS":   {toSecure, []string{"--addr=" + plain, "--insecure"}, exitOK, "m-1"},
 		"TLS despite plaintext":   {toPlain, []string{"--addr=" + secure, "--tls-ca=" + cert, "--tls-server-name=provider.example"}, exitOK, "m-1"},
-		"faults name a variable":  {map[string]string{"CAPACITYCTL_INSECURE": "perhaps"}, nil, exitUsage, `CAPACITYCTL_INSECURE: "perhaps"`},
+		"faults name a variable":  {map[string]string{"CAPACITYCTL_INSECURE": "perhaps"}, nil, exitUsage, `CAPACITYCTL_INSECURE: "perhaps", want true or false`},
 		"an empty variable":       {map[string]string{"CAPACITYCTL_ADDR": secure, "CAPACITYCTL_TLS_CA": ""}, nil, exitUsage, "--tls-ca: CAPACITYCTL_TLS_CA is set, but empty"},
 		"an empty address":        {map[string]string{"CAPACITYCTL_ADDR": ""}, []string{"--insecure"}, exitUsage, "--addr: CAPACITYCTL_ADDR is set, but empty"},
 		"contradicting variables": {map[string]string{"CAPACITYCTL_INSECURE": "true", "CAPACITYCTL_TLS_CA": cert}, nil, exitUsage, "--insecure: contradicts"},

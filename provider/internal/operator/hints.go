@@ -18,6 +18,7 @@ import (
 var commandHints = map[string]string{
 	"apply":    "machines are not declared; create makes the server of one",
 	"attach":   "capacityctl watch follows machines",
+	"auth":     "a provider knows callers by their certificate: see --tls-cert and --tls-key",
 	"cordon":   "the provider has no nodes to cordon; drain takes a machine out of its cluster",
 	"config":   "set CAPACITYCTL_ADDR and its companions in the environment; see capacityctl --help",
 	"context":  "set CAPACITYCTL_ADDR and its companions in the environment; see capacityctl --help",
@@ -25,8 +26,11 @@ var commandHints = map[string]string{
 	"events":   "capacityctl watch prints changes as they happen",
 	"exec":     "log in to the host itself; capacityctl get shows it",
 	"help-all": "capacityctl --help lists the commands",
+	"instance": "capacityctl list shows the machines, get one of them",
 	"login":    "a provider knows callers by their certificate: see --tls-cert and --tls-key",
 	"logs":     "the agent's log is on the host: journalctl -u bigfleet-agent; the provider's is its standard error",
+	"machine":  "capacityctl list shows the machines, get one of them",
+	"machines": "capacityctl list shows the machines, get one of them",
 	"patch":    "machines cannot be edited; see create, configure, drain and delete",
 	"ps":       "capacityctl list",
 	"scale":    "create and delete make and give back single machines; how many there can be is in the offerings file",
@@ -50,6 +54,7 @@ var flagHints = map[string]string{
 	"field-selector":       "use --state, --type, --cluster, --capacity or --zone",
 	"filter":               "use --state, --type, --cluster, --capacity, --zone or --label",
 	"follow":               "use list --watch, or watch",
+	"filename":             "name the machines: capacityctl list shows them",
 	"force":                "nothing is forced: a machine's state decides what a call may do",
 	"format":               "use --output",
 	"grace-period":         "drain has --grace, a time such as 30s",
@@ -59,6 +64,7 @@ var flagHints = map[string]string{
 	"kubeconfig":           "a provider is named by --addr, and knows callers by --tls-cert and --tls-key",
 	"limit":                "use | head",
 	"namespace":            "there are no namespaces; --cluster narrows a list",
+	"name":                 "machines have their ids: capacityctl list shows them; one that can be created is SPECULATIVE",
 	"now":                  "drain with --grace 0s",
 	"organization-id":      "the provider's own flags name the account; this is a client of one provider",
 	"profile":              "a provider is named by --addr, and knows callers by --tls-cert and --tls-key",
@@ -71,6 +77,7 @@ var flagHints = map[string]string{
 	"sort-by":              "use --sort",
 	"status":               "use --state",
 	"template":             "use --output json | jq",
+	"type":                 "name the machines: capacityctl list --type TYPE shows them; one that can be created is SPECULATIVE",
 	"token":                "a provider knows callers by their certificate: --tls-cert and --tls-key",
 	"verbose":              "the provider's log has the details; see its --log-level",
 	"web":                  "there is no page; use top or list --watch",
@@ -82,7 +89,8 @@ var flagHints = map[string]string{
 
 // shorthandHints are for single letters.
 var shorthandHints = map[string]string{
-	"A": flagHints["all-namespaces"], "D": flagHints["debug"], "L": flagHints["limit"], "c": flagHints["config"], "f": flagHints["follow"],
+	"A": flagHints["all-namespaces"], "D": flagHints["debug"], "L": flagHints["limit"], "c": flagHints["config"],
+	"f": "to follow machines, use list --watch, or watch; the only file is that of configure --blob-file",
 	"l": flagHints["selector"], "n": flagHints["namespace"], "p": flagHints["profile"], "q": flagHints["quiet"], "s": flagHints["server"],
 	"t": flagHints["template"], "v": flagHints["verbose"], "w": flagHints["wait"] + "; list has --watch", "y": flagHints["yes"],
 }
