@@ -26,17 +26,22 @@ const counted = `(servers?|instances?|machines?|types?|ips?|ipv[46]s?|address(es
 // In patterns, _ and - of codes are spaces, and letters are small.
 var (
 	limitReached = []*regexp.Regexp{
-		regexp.MustCompile(`\bquotas?\b.*\b(reached|exceeded|exhausted|full|used up)\b`),
+		regexp.MustCompile(`\bquotas?\b.*\b(reached|exceeded|exhausted|full|used up|0|zero)\b`),
 		regexp.MustCompile(`\b(exceed\w*|reached|over)\b.*\bquotas?\b`),
-		regexp.MustCompile(`\b(limit|maximum)\b[^.;]*\b(reached|hit|exhausted)\b`),
+		regexp.MustCompile(`\b(limit|maximum|max)\b[^.;]*\b(reached|hit|exhausted)\b`),
 		regexp.MustCompile(`\b(reached|hit)\b[^.;]*\b(limit|maximum)\b`),
 		regexp.MustCompile(`\b` + counted + `( count)? limits? (of \d+ )?((is|was|has been|have been) )?exceeded\b`),
 		regexp.MustCompile(`\bexceed(s|ed|ing)?\b[^.;]*\b(limit|maximum number) of ` + counted + `\b`),
 		regexp.MustCompile(`\bmaximum number of [a-z ]*` + counted + `\b`),
 		regexp.MustCompile(`\btoo many [a-z ]*` + counted + `\b`),
+		regexp.MustCompile(`\b(exceed\w*|over)\b[^.;]*\b(allowed|permitted) number of [a-z ]*` + counted + `\b`),
+		regexp.MustCompile(`\bnumber of [a-z ]*` + counted + `\b[^.;]*\bexceed\w*\b`),
+		regexp.MustCompile(`\b(can ?not|can't|may not|unable to) (create|order|start|have|add|attach|allocate|reserve|use) more( than \d+)? [a-z ]*` + counted + `\b`),
+		regexp.MustCompile(`\b(used|using|has|have) (up )?all (of )?(your|its|the|their) (\d+ )?[a-z ]*` + counted + `\b`),
+		regexp.MustCompile(`^resources? exhausted$`),
 		// A network is full, too, when it has no address for one more.
-		regexp.MustCompile(`\b(networks?|subnets?|cidr|vpcs?|ipam|pools?|(address|ip) (space|range)s?)\b[^.;]*\b(full|exhausted|used up)\b`),
-		regexp.MustCompile(`\b(ips?|ipv[46]s?|address(es)?)\b[^.;]*\b(exhausted|used up|all (in use|taken))\b`),
+		regexp.MustCompile(`\b(networks?|subnets?|cidr|vpcs?|ipam|pools?|(address|ip) (space|range)s?)\b[^.;]*\b(full|exhausted|depleted|used up)\b`),
+		regexp.MustCompile(`\b(ips?|ipv[46]s?|address(es)?)\b[^.;]*\b(exhausted|depleted|used up|all (in use|taken))\b`),
 		regexp.MustCompile(`\b(no|not enough|insufficient|out of|lack of)( (more|enough|free|available|remaining|unused|private|public|flexible|primary|ip|ipam))* (ips?|ipv[46]s?|address(es)?)\b[^.;]*\b(left|available|free|remaining)\b`),
 		regexp.MustCompile(`\b(no|not enough|insufficient)( (private|public|flexible|primary))* (more|free|available|remaining|unused)( (private|public|flexible|primary|ip|ipam))* (ips?|ipv[46]s?|address(es)?)\b`),
 		regexp.MustCompile(`\bout of( (free|available|private|public|flexible|ip))* (ips|ipv[46]s|addresses)\b`),
