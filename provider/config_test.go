@@ -118,6 +118,28 @@ func TestEveryFaultIsTold(t *testing.T) {
 	}
 }
 
+func TestListenersAreJudged(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--addr=127.0.0.1:7000", "--metrics-addr=127.0.0.1:7001"}, ""},
+		{[]string{"--addr=:0", "--metrics-addr=:0"}, ""},
+		{[]string{"--addr=*:7000"}, `--addr: "*:7000": host "*"`},
+		{[]string{"--metrics-addr= :7000"}, `--metrics-addr: " :7000": host " "`},
+		{[]string{"--addr=:7000", "--metrics-addr=:7000"}, "--metrics-addr: :7000 is the address of --addr, too"},
+		{[]string{"--addr=:9443"}, "--bootstrap-addr: :9443 is the address of --addr, too"},
+	} {
+		cfg, err := Load(channelVendor(), tt.args, lookupIn(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cfg.validateListeners(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
 func TestCheckConfigJudgesThePlaceOfTheSocket(t *testing.T) {
 	t.Setenv("TOY_TOKEN", "sesame")
 	dir := t.TempDir()

@@ -15,13 +15,13 @@ func fromEnvironment(name string, lookup func(string) (string, bool)) (source, v
 	switch {
 	case hasValue && hasPath:
 		return "", "", fmt.Errorf("%s and %s_FILE are both set; unset one", name, name)
-	case hasValue && value == "":
+	case hasValue && strings.TrimSpace(value) == "":
 		return "", "", fmt.Errorf("%s: set, but empty; give it a value, or unset it", name)
 	case hasValue:
 		return name, value, nil
 	case !hasPath:
 		return "", "", nil
-	case path == "":
+	case strings.TrimSpace(path) == "":
 		return "", "", fmt.Errorf("%s_FILE: set, but empty; want a file, or unset it", name)
 	}
 	source = name + "_FILE"
@@ -29,7 +29,7 @@ func fromEnvironment(name string, lookup func(string) (string, bool)) (source, v
 	switch {
 	case err != nil:
 		return "", "", fmt.Errorf("%s: %w", source, err)
-	case len(strings.TrimRight(string(content), "\r\n")) == 0:
+	case len(strings.TrimSpace(string(content))) == 0:
 		return "", "", fmt.Errorf("%s: %s is empty; write the value into it, or unset the variable", source, path)
 	}
 	return source, string(content), nil

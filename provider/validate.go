@@ -2,7 +2,6 @@ package provider
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"bigfleet-providers/cloudinit"
@@ -29,26 +29,7 @@ func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	address := func(flag, v string) {
-		if c.Unread(flag) {
-			return
-		}
-		_, port, err := net.SplitHostPort(v)
-		if err != nil {
-			fault("--%s: %q is not host:port, such as :9000 or 127.0.0.1:9000", flag, v)
-			return
-		}
-		if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil {
-			fault("--%s: %q: there is no port %q; want a number from 0 to 65535", flag, v, port)
-		}
-	}
-	address("addr", c.Addr)
-	if !c.vendor.Delivers {
-		address("bootstrap-addr", c.Bootstrap.Addr)
-	}
-	if c.MetricsAddr != "" {
-		address("metrics-addr", c.MetricsAddr)
-	}
+	errs = append(errs, c.validateListeners())
 	switch n := len(c.AdminSocket); {
 	case n > 0 && c.State == "":
 		fault("--admin-socket: set without --state; it serves copies of the state file")
@@ -98,6 +79,37 @@ func (c *Config) Validate() error {
 	errs = append(errs, c.settings.Validate(c), c.validateTLS())
 	if !c.vendor.Delivers {
 		errs = append(errs, c.validateBootstrap())
+	}
+	return errors.Join(errs...)
+}
+
+// validateListeners judges where the ports listen. Two of them on one would have
+// the start fail.
+func (c *Config) validateListeners() error {
+	var errs []error
+	taken := map[string]string{} // the flag by its address
+	judge := func(flag, v string, free bool) {
+		if c.Unread(flag) {
+			return
+		}
+		if err := endpoint.Listener(v); err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
+			return
+		}
+		if _, port, _ := net.SplitHostPort(v); free || strings.Trim(port, "0") == "" {
+			return
+		}
+		if other := taken[v]; other != "" {
+			errs = append(errs, fmt.Errorf("--%s: %s is the address of --%s, too; name another", flag, v, other))
+		}
+		taken[v] = flag
+	}
+	judge("addr", c.Addr, false)
+	if !c.vendor.Delivers {
+		judge("bootstrap-addr", c.Bootstrap.Addr, c.UseFake && !c.Given("bootstrap-addr"))
+	}
+	if c.MetricsAddr != "" {
+		judge("metrics-addr", c.MetricsAddr, c.UseFake && !c.Given("metrics-addr"))
 	}
 	return errors.Join(errs...)
 }

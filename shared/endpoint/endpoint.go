@@ -5,6 +5,7 @@
 package endpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -83,6 +84,26 @@ func Address(text string) error {
 	}
 	if _, err := checkPort(port); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
+	}
+	return nil
+}
+
+// Listener judges [host]:port, on which a server is to listen. Port 0 is any
+// that is free; a port may be a service's name.
+func Listener(text string) error {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port, such as :9000 or 127.0.0.1:9000", text)
+	}
+	if addr, err := netip.ParseAddr(host); host != "" && err != nil {
+		if _, err := checkHost(host); err != nil {
+			return fmt.Errorf("%q: %w; leave it out to listen on all addresses", text, err)
+		}
+	} else if addr.Zone() != "" && !addr.IsLinkLocalUnicast() {
+		return fmt.Errorf("%q: a zone is for link-local addresses", text)
+	}
+	if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil {
+		return fmt.Errorf("%q: there is no port %q; want a number from 0 to 65535", text, port)
 	}
 	return nil
 }

@@ -119,3 +119,15 @@ func FuzzURL(f *testing.F) {
 		}
 	})
 }
+
+func TestListener(t *testing.T) {
+	for text, ok := range map[string]bool{
+		":9000": true, ":0": true, "127.0.0.1:9000": true, "localhost:9000": true, "[::]:1": true, "[fe80::1%eth0]:9000": true, "0.0.0.0:http": true,
+		"": false, "9000": false, ":99999": false, ":-1": false, "*:9000": false, "a b:9000": false, " :9000": false, ":9000 ": false,
+		"1.2.3.4.5:9000": false, "10.1:9000": false, "::1:9000": false, "http://a:9000": false, "a/b:9000": false, "[fd00::1%eth0]:9000": false,
+	} {
+		if err := Listener(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ package flags
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -32,12 +33,12 @@ func (e *EmptyError) Error() string {
 }
 
 // Empty returns a fault for every flag of text that was given without a value and
-// needs one.
+// needs one. Blanks alone are none.
 func Empty(f *pflag.FlagSet) []*EmptyError {
 	var faults []*EmptyError
 	f.Visit(func(fl *pflag.Flag) {
 		_, allowed := fl.Annotations[emptyAnnotation]
-		kind, text := fl.Value.Type(), fl.Value.String()
+		kind, text := fl.Value.Type(), strings.TrimSpace(fl.Value.String())
 		if !allowed && (kind == "string" && text == "" || kind == "stringSlice" && text == "[]") {
 			need, _ := pflag.UnquoteUsage(fl)
 			if need == "" || need == kind || kind == "stringSlice" {

@@ -32,6 +32,7 @@ func TestEmpty(t *testing.T) {
 		{[]string{"--ca=x", "--addr=:1", "--n=0"}, nil},
 		{[]string{"--metrics="}, nil},
 		{[]string{"--ca="}, []*flags.EmptyError{{Flag: "ca", Need: "file"}}},
+		{[]string{"--ca= \t\n"}, []*flags.EmptyError{{Flag: "ca", Need: "file"}}},
 		{[]string{"--ca", ""}, []*flags.EmptyError{{Flag: "ca", Need: "file"}}},
 		{[]string{"--ca=x", "--ca="}, []*flags.EmptyError{{Flag: "ca", Need: "file"}}},
 		{[]string{"--zone=", "--plain=", "--addr="}, []*flags.EmptyError{{Flag: "addr", Need: "address"}, {Flag: "plain", Need: "value"}, {Flag: "zone", Need: "value"}}},

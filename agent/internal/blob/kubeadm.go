@@ -3,12 +3,13 @@ package blob
 import (
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"bigfleet-providers/shared/endpoint"
 )
 
 // Node is what a join gives to the node, whatever the blob says.
@@ -234,6 +235,12 @@ func list(items []string) *yaml.Node {
 	return n
 }
 
+// joinFlags are the options with a value that a join line may have. The node's
+// name is the machine's, whatever the line says.
+var joinFlags = []string{
+	"--token", "--discovery-token", "--tls-bootstrap-token", "--discovery-token-ca-cert-hash", "--cri-socket", "--ignore-preflight-errors", "--node-name",
+}
+
 func (o *joinOptions) parse(args []string) error {
 	seen := map[string]bool{}
 	for len(args) > 0 {
@@ -253,6 +260,9 @@ func (o *joinOptions) parse(args []string) error {
 			}
 			o.unsafe = !has || value == "true"
 			continue
+		}
+		if !slices.Contains(joinFlags, name) {
+			return fmt.Errorf("the blob's join line has an option that this hook does not know: %s; use a JoinConfiguration", name)
 		}
 		if !has {
 			if len(args) == 0 {
@@ -280,9 +290,6 @@ func (o *joinOptions) parse(args []string) error {
 			o.socket = value
 		case "--ignore-preflight-errors":
 			o.ignored = append(o.ignored, strings.Split(value, ",")...)
-		case "--node-name": // it is the machine's
-		default:
-			return fmt.Errorf("the blob's join line has an option that this hook does not know: %s; use a JoinConfiguration", name)
 		}
 	}
 	return nil
@@ -292,8 +299,8 @@ func (o *joinOptions) parse(args []string) error {
 // kubeadm's defaults.
 func (o *joinOptions) complete() error {
 	var faults []error
-	if host, port, err := net.SplitHostPort(o.endpoint); err != nil || host == "" || port == "" {
-		faults = append(faults, errors.New("the blob's join line names no API server as HOST:PORT"))
+	if err := endpoint.Address(o.endpoint); err != nil {
+		faults = append(faults, errors.New("the blob's join line names no API server as HOST:PORT, with a port from 1 to 65535"))
 	}
 	if o.discoveryToken == "" {
 		o.discoveryToken = o.token
