@@ -84,7 +84,7 @@ func checkURL(flag, text string, schemes ...string) error {
 func (x *examiner) run(c *cobra.Command) error {
 	conn := &x.program.conn
 	t := doctor.Target{
-		Addr: conn.addr, Insecure: conn.insecure, ServerName: conn.serverName, Explain: conn.explain,
+		Addr: conn.addr, Insecure: conn.insecure, ServerName: conn.serverName, Proxy: conn.proxy(), Explain: conn.explain,
 		Channel: x.channel, Metrics: x.metrics, Timeout: x.timeout,
 	}
 	var errs []error

@@ -91,6 +91,9 @@ func (c *connection) advice(code codes.Code, text string) string {
 	}
 }
 
+// zeroAddresses is gRPC's word for a name that no resolver knows.
+const zeroAddresses = "produced zero addresses"
+
 // unreachable tells the usual reasons for a connection that does not come about
 // from the words of the TLS and network code, which has no codes for them.
 func (c *connection) unreachable(text string) string {
@@ -104,13 +107,15 @@ func (c *connection) unreachable(text string) string {
 	}
 	proxy := c.proxy()
 	switch {
-	case proxy != "" && has("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable"):
+	case proxy != "" && has("connection refused", "no such host", zeroAddresses, "i/o timeout", "no route to host", "network is unreachable"):
 		return "The proxy " + proxy + " cannot be reached, and HTTPS_PROXY has connections to " + c.addr + " go through it. Check it, or name the provider's host in NO_PROXY."
 	case proxy != "" && has("connect handshake", "HTTP response", "HTTP request"):
 		return "The proxy " + proxy + ", which HTTPS_PROXY names, does not connect to " + c.addr + ". Have it let this host and port through, or name the provider's host in NO_PROXY."
-	case has("connection refused"):
+	case has("connection refused", "connect: no such file"):
 		return "Nothing listens on " + c.addr + ". Is the provider running, and is this its --addr?"
-	case has("no such host", "i/o timeout", "no route to host", "network is unreachable"):
+	case has("no such host", zeroAddresses):
+		return "No address is known for the host of " + c.addr + ". Check --addr and this host's resolver."
+	case has("i/o timeout", "no route to host", "network is unreachable"):
 		return "The host of " + c.addr + " cannot be reached. Check --addr and the network."
 	case has("HTTP/1.1 header"):
 		return c.addr + " speaks HTTP/1, not gRPC: most likely it is the provider's --metrics-addr. Give its --addr, port 9000 unless it was changed."

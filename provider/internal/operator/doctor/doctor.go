@@ -50,6 +50,8 @@ type Target struct {
 	ServerName string
 	// Certificate is what the client presents; nil for none.
 	Certificate *tls.Certificate
+	// Proxy is what Conn goes through, "" for nothing.
+	Proxy string
 	// Conn is a connection to Addr. Explain makes an error of a call readable, with
 	// advice behind the first line.
 	Conn    grpc.ClientConnInterface
@@ -74,7 +76,7 @@ type examination struct {
 // looked at because of an earlier fault is left out.
 func Examine(ctx context.Context, t Target, report func(Finding)) {
 	e := &examination{t, report}
-	if e.port(ctx) && e.transport(ctx) && e.health(ctx) {
+	if e.reachable(ctx) && e.health(ctx) {
 		e.calls(ctx)
 	}
 	if t.Channel != "" {
@@ -87,6 +89,18 @@ func Examine(ctx context.Context, t Target, report func(Finding)) {
 
 func (e *examination) say(check string, level Level, advice, format string, args ...any) {
 	e.report(Finding{Check: check, Level: level, Detail: fmt.Sprintf(format, args...), Advice: advice})
+}
+
+// reachable looks at the way to the gRPC port. Through a proxy only Conn has one,
+// and what is found without it says nothing.
+func (e *examination) reachable(ctx context.Context) bool {
+	if e.Proxy == "" {
+		return e.port(ctx) && e.transport(ctx)
+	}
+	e.say("grpc proxy", Warn, "If no proxy is needed, name the provider's host in NO_PROXY.",
+		"HTTPS_PROXY has calls to %s go through %s, so that its port and TLS are not looked at", e.Addr, e.Proxy)
+	e.client(time.Now())
+	return true
 }
 
 // port looks whether anybody listens.
