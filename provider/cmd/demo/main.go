@@ -34,7 +34,7 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "", "folder that holds scaleway, fakecloud and bigfleet-agent (default: this program's own)")
 	flag.IntVar(&o.machines, "machines", 5, "how many machines play, 1 to 20")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with logs, state file and certificates")
-	flag.DurationVar(&o.timeout, "timeout", time.Minute, "how long the play may take")
+	flag.DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long the play may take")
 	showVersion := flag.Bool("version", false, "print the version")
 	flag.Parse() // exits with 2 for a flag that it cannot read
 	if *showVersion {

@@ -43,12 +43,12 @@ type part struct {
 // run plays every part; the first that fails ends the play.
 func (p *play) run(ctx context.Context) error {
 	parts := []part{
-		{"Start", "Whoever has no certificate of the right authority does not get in.", p.start},
+		{"Start", "A caller without a certificate of the right authority does not get in.", p.start},
 		{"Create", "A slot becomes a server whose agent has called home; only then is it IDLE.", p.create},
 		{"Fencing", "A leader that was replaced, or one who borrows a name, changes nothing.", p.fence},
 		{"Configure", "The join script reaches each host over the bootstrap channel and runs there.", p.configure},
-		{"kill -9", "The provider dies in the middle; the hosts finish with nobody there to tell.", p.kill},
-		{"Restart", "Same state file, same operations: nothing is lost, nothing is done twice.", p.restart},
+		{"kill -9", "The provider dies in the middle; the hosts finish without it, and report later.", p.kill},
+		{"Restart", "Nothing is lost or done twice. Each host comes back in its own time, mostly within 20 s.", p.restart},
 		{"Drain", "A host leaves its cluster and is IDLE again; it keeps its server.", p.drain},
 		{"Delete", "A server and its volumes are given back; the slot is free again.", p.delete},
 		{"Audit", "Provider, cloud and machines agree that nothing is left.", p.audit},
