@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"bigfleet-providers/provider/internal/cloud"
 	"bigfleet-providers/provider/internal/machine"
@@ -200,7 +201,8 @@ func (e *Engine) takeEpoch(ctx context.Context, greatest cloud.OwnerEpoch) error
 	case before != (machine.Ownership{}) && greatest.After(last):
 		return e.lose(ctx, greatest)
 	}
-	next := cloud.OwnerEpoch{Number: max(greatest.Number, last.Number) + 1, Holder: strings.ToLower(rand.Text()[:12])}
+	// At least the time: where no server shows an epoch, the later start is greater.
+	next := cloud.OwnerEpoch{Number: max(greatest.Number+1, last.Number+1, time.Now().Unix()), Holder: strings.ToLower(rand.Text()[:12])}
 	// On disk first: a process that dies before the cloud knows finds its own
 	// epoch, and no greater one.
 	if err := e.o.Store.SetOwnership(ctx, machine.Ownership{Number: next.Number, Holder: next.Holder}); err != nil {

@@ -108,7 +108,7 @@ func TestReleaseIsRefused(t *testing.T) {
 		r.settle(machine.Failed)
 		r.cloud.edit(func() {
 			in := r.cloud.instances["z/1"]
-			in.Epoch = cloud.OwnerEpoch{Number: 99, Holder: "other"}
+			in.Epoch = cloud.OwnerEpoch{Number: 1 << 40, Holder: "other"}
 			r.cloud.instances["z/1"] = in
 		})
 		time.Sleep(2 * time.Minute)
