@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -104,9 +105,11 @@ func parse(body []byte, c *Config) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	switch {
+	case len(bytes.TrimSpace(body)) == 0:
+		return errors.New("it is empty")
 	case errors.As(err, &syntax):
 		return fmt.Errorf("not JSON at byte %d of %d", syntax.Offset, len(body))
-	case errors.As(err, &kind):
+	case errors.As(err, &kind) && kind.Field != "":
 		return fmt.Errorf("%s: want a %s", kind.Field, kind.Type.Kind())
 	case err != nil:
 		return errors.New("not a JSON object")

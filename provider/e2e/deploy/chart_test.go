@@ -199,22 +199,25 @@ func TestValuesAreRefused(t *testing.T) {
 		set  []string
 		want []string
 	}{
-		"two replicas":        {[]string{"replicas=2"}, []string{"replicas", "maximum"}},
-		"unknown key":         {[]string{"replicaCount=1"}, []string{"replicaCount"}},
-		"unknown nested key":  {[]string{"bootstrap.tls.secret=x"}, []string{"/bootstrap/tls", "secret"}},
-		"unknown cloud":       {[]string{"cloud=aws"}, []string{"/cloud", "scaleway"}},
-		"unknown offering":    {[]string{"offerings[0].typo=x"}, []string{"/offerings/0", "typo"}},
-		"plain endpoint":      {[]string{"bootstrap.endpoint=http://x:9443"}, []string{"/bootstrap/endpoint"}},
-		"provider's name":     {[]string{"provider=Scaleway_1"}, []string{"/provider"}},
-		"secret as argument":  {[]string{"extraArgs[0]=--secret-key=x"}, []string{"extraArgs[0]: --secret-key"}},
-		"text for a switch":   {[]string{"tls.mutual=yes"}, []string{"/tls/mutual"}},
-		"no network":          {[]string{"networkPolicy.nodeCIDRs=null"}, []string{"networkPolicy.nodeCIDRs: missing"}},
-		"identity by no CA":   {[]string{"tls.mutual=false"}, []string{"tls.requireShardIdentity: needs"}},
-		"two in a single":     {[]string{"bootstrap.service.ipFamilyPolicy=SingleStack", "bootstrap.service.ipFamilies={IPv6,IPv4}"}, []string{"bootstrap.service.ipFamilies: two"}},
-		"unknown family":      {[]string{"bootstrap.service.ipFamilies={IPv5}"}, []string{"/bootstrap/service/ipFamilies"}},
-		"other zone":          {[]string{"scaleway.zone=nl-ams-1"}, []string{"offerings: DEV1-S is in zone fr-par-1", "GP1-M is in zone"}},
-		"fake of another":     {[]string{"cloud=hetzner", "useFakeBackend=true"}, []string{"there is no fake hetzner"}},
-		"agent from no where": {[]string{"agent.install=apt"}, []string{"agent.apt.uri, agent.apt.key"}},
+		"two replicas":         {[]string{"replicas=2"}, []string{"replicas", "maximum"}},
+		"unknown key":          {[]string{"replicaCount=1"}, []string{"replicaCount"}},
+		"unknown nested key":   {[]string{"bootstrap.tls.secret=x"}, []string{"/bootstrap/tls", "secret"}},
+		"unknown cloud":        {[]string{"cloud=aws"}, []string{"/cloud", "scaleway"}},
+		"unknown offering":     {[]string{"offerings[0].typo=x"}, []string{"/offerings/0", "typo"}},
+		"plain endpoint":       {[]string{"bootstrap.endpoint=http://x:9443"}, []string{"/bootstrap/endpoint"}},
+		"no port":              {[]string{"bootstrap.endpoint=https://x:0"}, []string{"bootstrap.endpoint: port 0, want"}},
+		"port too high":        {[]string{"bootstrap.endpoint=https://x:99999", "bootstrap.service.port=9443"}, []string{"bootstrap.endpoint: port 99999, want"}},
+		"nothing behind a key": {[]string{"bootstrap.endpoint=null", "extraArgs=null"}, []string{"bootstrap.endpoint: missing"}},
+		"provider's name":      {[]string{"provider=Scaleway_1"}, []string{"/provider"}},
+		"secret as argument":   {[]string{"extraArgs[0]=--secret-key=x"}, []string{"extraArgs[0]: --secret-key"}},
+		"text for a switch":    {[]string{"tls.mutual=yes"}, []string{"/tls/mutual"}},
+		"no network":           {[]string{"networkPolicy.nodeCIDRs=null"}, []string{"networkPolicy.nodeCIDRs: missing"}},
+		"identity by no CA":    {[]string{"tls.mutual=false"}, []string{"tls.requireShardIdentity: needs"}},
+		"two in a single":      {[]string{"bootstrap.service.ipFamilyPolicy=SingleStack", "bootstrap.service.ipFamilies={IPv6,IPv4}"}, []string{"bootstrap.service.ipFamilies: two"}},
+		"unknown family":       {[]string{"bootstrap.service.ipFamilies={IPv5}"}, []string{"/bootstrap/service/ipFamilies"}},
+		"other zone":           {[]string{"scaleway.zone=nl-ams-1"}, []string{"offerings: DEV1-S is in zone fr-par-1", "GP1-M is in zone"}},
+		"fake of another":      {[]string{"cloud=hetzner", "useFakeBackend=true"}, []string{"there is no fake hetzner"}},
+		"agent from no where":  {[]string{"agent.install=apt"}, []string{"agent.apt.uri, agent.apt.key"}},
 		"all at once": {[]string{"provider=", "image.repository=", "credentials.secretName=", "bootstrap.endpoint=", "bootstrap.tls.secretName=", "bootstrap.secret.secretName="},
 			[]string{"provider: missing", "image.repository: missing", "credentials.secretName: missing", "bootstrap.endpoint: missing", "bootstrap.tls.secretName: missing", "bootstrap.secret.secretName: missing"}},
 		"azure without anything": {[]string{"cloud=azure", "credentials.secretName="}, []string{"azure.workloadIdentity.clientId", "azure.location: missing", "azure.subnetId: missing"}},
@@ -235,6 +238,20 @@ func TestValuesAreRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoArguments: a key with nothing behind it takes the chart's own value away.
+func TestNoArguments(t *testing.T) {
+	production := filepath.Join(chart, "ci", "2-production.yaml")
+	pod := decode(t, render(t, "scaleway-fr-par", "--values", production, "--set", "extraArgs=null")).container(t)
+	for _, arg := range pod.Args {
+		if strings.HasPrefix(arg, "--removal-cap") {
+			t.Error(pod.Args)
+		}
+	}
+	if len(pod.Args) == 0 {
+		t.Error("no arguments at all")
 	}
 }
 

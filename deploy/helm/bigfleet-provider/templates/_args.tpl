@@ -46,7 +46,7 @@
 {{- if $v.tls.requireShardIdentity }}{{ $args = append $args "--require-shard-identity" }}{{ end -}}
 {{- if $v.requireFence }}{{ $args = append $args "--require-fence" }}{{ end -}}
 {{- $args = concat $args (list (printf "--reflection=%t" $v.reflection) (printf "--log-format=%s" $v.log.format) (printf "--log-level=%s" $v.log.level)) -}}
-{{- concat $args $v.extraArgs | toYaml -}}
+{{- concat $args ($v.extraArgs | default list) | toYaml -}}
 {{- end }}
 
 {{/* The environment: secrets come this way, and never by the command line. */}}

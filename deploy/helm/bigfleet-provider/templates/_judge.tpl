@@ -25,6 +25,10 @@
   {{- if not $v.bootstrap.endpoint -}}
     {{- $faults = append $faults (printf "bootstrap.endpoint: missing; the https URL under which new servers reach the channel, such as https://%s.%s.svc:9443 where they resolve the cluster's names" (include "bigfleet.fullname" .) .Release.Namespace) -}}
   {{- end -}}
+  {{- $port := include "bigfleet.endpointPort" . | int -}}
+  {{- if or (lt $port 1) (gt $port 65535) -}}
+    {{- $faults = append $faults (printf "bootstrap.endpoint: port %s, want 1 to 65535" (include "bigfleet.endpointPort" .)) -}}
+  {{- end -}}
   {{- if not $v.bootstrap.tls.secretName -}}
     {{- $faults = append $faults "bootstrap.tls.secretName: missing; the channel carries secrets and is always TLS" -}}
   {{- end -}}

@@ -37,11 +37,15 @@ bigfleet/cloud: {{ .Values.cloud }}
 {{- . | splitList ":" | last -}}
 {{- end }}
 
+{{/* The port in the URL under which servers reach the channel. */}}
+{{- define "bigfleet.endpointPort" -}}
+{{- $host := (urlParse (.Values.bootstrap.endpoint | default "")).host -}}
+{{- regexFind ":[0-9]+$" $host | trimPrefix ":" | default "443" -}}
+{{- end }}
+
 {{/* The port under which servers dial the channel. */}}
 {{- define "bigfleet.channelPort" -}}
-{{- $host := (urlParse .Values.bootstrap.endpoint).host -}}
-{{- $port := regexFind ":[0-9]+$" $host | trimPrefix ":" | default "443" -}}
-{{- .Values.bootstrap.service.port | default $port | int -}}
+{{- .Values.bootstrap.service.port | default (include "bigfleet.endpointPort" .) | int -}}
 {{- end }}
 
 {{/* "true" where agents dial the provider. */}}
