@@ -292,5 +292,10 @@ func TestWipeWithoutIPv6(t *testing.T) {
 		h.must(t, "configure")
 		h.tool(t, other+"-restore", "exit 1")
 		h.mustFail(t, "drain", "network cannot be removed")
+		for _, body := range []string{"kill -KILL $$", "echo '-A PREROUTING -j KUBE-SERVICES'; exit 1"} {
+			h.tool(t, table+"-save", body)
+			h.tool(t, other+"-restore", "cat >/dev/null")
+			h.mustFail(t, "drain", table+"-save ended with status")
+		}
 	}
 }
