@@ -253,7 +253,8 @@ func (b firstBoot) run(t *testing.T, image string) {
 	t.Logf("IDLE after %.1f s", time.Since(began).Seconds())
 	g := m.Guest(t)
 	if b.reboots {
-		g.AwaitTrue(t, time.Minute, "test $(journalctl --list-boots | wc -l) -gt 1")
+		// Some releases of systemd head the list.
+		g.AwaitTrue(t, time.Minute, "test $(journalctl --list-boots | grep -cE '^ *-?[0-9]') -gt 1")
 	}
 	status := g.AwaitBooted(t)
 	if want := "status: " + cmp.Or(b.status, "done"); !strings.Contains(status, want) || g.Run(t, "cloud-id") != "scaleway" {
