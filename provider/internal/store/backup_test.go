@@ -237,6 +237,18 @@ func TestRestoreOverAFile(t *testing.T) {
 	if files, _ := filepath.Glob(dest + "*"); len(files) != 2 {
 		t.Errorf("left behind: %v", files)
 	}
+
+	// Another in the same second keeps both.
+	again, err := Restore(src, dest, true, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := r.Replaced + "-2"; again.Replaced != want {
+		t.Errorf("kept as %q, want %q", again.Replaced, want)
+	}
+	if got, err := os.ReadFile(r.Replaced); err != nil || !bytes.Equal(got, old) {
+		t.Errorf("the first file before is not as it was: %v", err)
+	}
 }
 
 // TestReplacedWhileWaiting: who waits for the lock of a file that a restore then

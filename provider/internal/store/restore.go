@@ -19,6 +19,10 @@ import (
 // left over.
 const RestoreHold = 24 * time.Hour
 
+// maxInASecond bounds the restores onto one file whose kept files have the same
+// second in their names.
+const maxInASecond = 100
+
 // Restored says what Restore did.
 type Restored struct {
 	Contents
@@ -87,7 +91,13 @@ func restore(src, dest string, force bool, now time.Time, l ladder) (r *Restored
 		}
 		// At any moment there is a whole file at dest: a provider that finds none
 		// would start from nothing.
-		if err := keep(old, dest, r.Replaced); err != nil {
+		kept := r.Replaced
+		err := keep(old, dest, kept)
+		for n := 2; errors.Is(err, fs.ErrExist) && n <= maxInASecond; n++ {
+			r.Replaced = fmt.Sprintf("%s-%d", kept, n)
+			err = keep(old, dest, r.Replaced)
+		}
+		if err != nil {
 			return fmt.Errorf("keep it under another name: %w", err)
 		}
 		return os.Rename(temp, dest)
