@@ -237,17 +237,32 @@ func TestRestoreOverAFile(t *testing.T) {
 	if files, _ := filepath.Glob(dest + "*"); len(files) != 2 {
 		t.Errorf("left behind: %v", files)
 	}
+}
 
-	// Another in the same second keeps both.
-	again, err := Restore(src, dest, true, now)
-	if err != nil {
+// TestRestoreTwiceInASecond: the second keeps what the first has put there.
+func TestRestoreTwiceInASecond(t *testing.T) {
+	dir := t.TempDir()
+	src, dest := filepath.Join(dir, "copy"), filepath.Join(dir, "state")
+	if _, err := Backup(fixture(t, "v1.state"), src); err != nil {
 		t.Fatal(err)
 	}
-	if want := r.Replaced + "-2"; again.Replaced != want {
-		t.Errorf("kept as %q, want %q", again.Replaced, want)
+	if err := os.WriteFile(dest, []byte("the first"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(r.Replaced); err != nil || !bytes.Equal(got, old) {
-		t.Errorf("the first file before is not as it was: %v", err)
+	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	want := dest + ".replaced-20260506T070809Z"
+	for _, want := range []string{want, want + "-2", want + "-3"} {
+		old, err := os.ReadFile(dest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Restore(src, dest, true, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(r.Replaced); r.Replaced != want || err != nil || !bytes.Equal(got, old) {
+			t.Errorf("kept as %q, want %q; as it was: %t, %v", r.Replaced, want, bytes.Equal(got, old), err)
+		}
 	}
 }
 
