@@ -52,7 +52,11 @@ func (a *agent) failure(ctx context.Context, err error) {
 	}
 	level("cannot work with the provider, trying again for ever", "error", err, "pause", pause.Round(time.Millisecond))
 	a.show("retrying", err.Error())
-	a.sleep(ctx, pause)
+	if !a.sleep(ctx, pause) {
+		// Cut short by the end of a hook. The next failure is the first after it, and
+		// waits no longer for that.
+		row.Reset()
+	}
 }
 
 // comeBack is how many times BackoffMin the first pause lasts at most after contact
@@ -106,8 +110,8 @@ func jitter(d time.Duration) time.Duration {
 }
 
 // sleep pauses for d, but not past the end of ctx or of the work, whose result
-// is reported first.
-func (a *agent) sleep(ctx context.Context, d time.Duration) {
+// is reported first. It says whether it paused for all of d.
+func (a *agent) sleep(ctx context.Context, d time.Duration) bool {
 	var ended <-chan struct{}
 	if a.work != nil {
 		ended = a.work.ended.Done()
@@ -125,8 +129,9 @@ func (a *agent) sleep(ctx context.Context, d time.Duration) {
 			continue
 		}
 		timer.Stop()
-		return
+		return false
 	}
+	return true
 }
 
 // ackError makes text fit an ack.
