@@ -118,6 +118,17 @@ func TestEveryFaultIsTold(t *testing.T) {
 	}
 }
 
+func TestTracesAreJudged(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://user:canary@collector:x")
+	var out, errs strings.Builder
+	if code := Main(toyVendor(), "test", []string{checkCommand}, &out, &errs); code != exitUsage {
+		t.Errorf("exit code %d: %s", code, &out)
+	}
+	if text := errs.String(); !strings.Contains(text, "OTEL_EXPORTER_OTLP_ENDPOINT: ") || strings.Contains(text, "canary") {
+		t.Error(text)
+	}
+}
+
 func TestListenersAreJudged(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

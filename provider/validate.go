@@ -16,6 +16,7 @@ import (
 	"bigfleet-providers/provider/internal/certificates"
 	"bigfleet-providers/provider/internal/offering"
 	"bigfleet-providers/provider/internal/telemetry"
+	"bigfleet-providers/provider/internal/telemetry/tracing"
 	"bigfleet-providers/shared/endpoint"
 	"bigfleet-providers/shared/token"
 )
@@ -76,7 +77,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, c.settings.Validate(c), c.validateTLS())
+	errs = append(errs, c.settings.Validate(c), c.validateTLS(), tracing.Check(os.LookupEnv))
 	if !c.vendor.Delivers {
 		errs = append(errs, c.validateBootstrap())
 	}

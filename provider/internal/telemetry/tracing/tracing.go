@@ -53,12 +53,17 @@ type Tracing struct {
 	log      *slog.Logger
 }
 
-// Open returns nil when the environment asks for no traces, and an error when
-// what it asks for cannot be had. It does not wait for the endpoint.
-func Open(ctx context.Context, o Options) (*Tracing, error) {
+// settings are what the environment says of traces.
+type settings struct {
+	endpoint, protocol string
+}
+
+// read returns nil when the environment asks for no traces, and every fault of
+// what it asks for. It quotes no endpoint, which may hold a password.
+func read(lookup func(string) (string, bool)) (*settings, error) {
 	get := func(names ...string) (name, value string) {
 		for _, name := range names {
-			if v, _ := o.Lookup(name); v != "" {
+			if v, _ := lookup(name); v != "" {
 				return name, v
 			}
 		}
@@ -78,27 +83,47 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	if exporter != "" && exporter != "otlp" {
 		faults = append(faults, fmt.Errorf("%s: %q, want otlp or none", exporters, exporter))
 	}
-	var send sdktrace.SpanExporter
-	var err error
-	switch variable, protocol := get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
-	case "", "http/protobuf":
-		send, err = otlptracehttp.New(ctx)
-	case "grpc":
-		send, err = otlptracegrpc.New(ctx)
-	default:
-		err = fmt.Errorf("%s: %q, want http/protobuf or grpc", variable, protocol)
+	variable, protocol := get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+	if protocol != "" && protocol != "http/protobuf" && protocol != "grpc" {
+		faults = append(faults, fmt.Errorf("%s: %q, want http/protobuf or grpc", variable, protocol))
 	}
-	if err := errors.Join(append(faults, err)...); err != nil {
+	if err := errors.Join(faults...); err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	return &settings{endpoint, protocol}, nil
+}
+
+// Check judges what the environment says of traces, and opens nothing.
+func Check(lookup func(string) (string, bool)) error {
+	_, err := read(lookup)
+	return err
+}
+
+// Open returns nil when the environment asks for no traces, and an error when
+// what it asks for cannot be had. It does not wait for the endpoint.
+func Open(ctx context.Context, o Options) (*Tracing, error) {
+	s, err := read(o.Lookup)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	// These are the process's, and what is behind them has no other way to report.
+	// They come first: what the exporters cannot read they would print themselves.
+	otel.SetErrorHandler(&thinned{log: o.Log})
+	otel.SetLogger(logr.FromSlogHandler(warnings{o.Log.Handler()}))
+	var send sdktrace.SpanExporter
+	if s.protocol == "grpc" {
+		send, err = otlptracegrpc.New(ctx)
+	} else {
+		send, err = otlptracehttp.New(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
 	t, err := open(ctx, o, sdktrace.WithBatcher(send))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("traces: %w", err), send.Shutdown(ctx))
 	}
-	// These are the process's, and what is behind them has no other way to report.
-	otel.SetErrorHandler(&thinned{log: o.Log})
-	otel.SetLogger(logr.FromSlogHandler(warnings{o.Log.Handler()}))
-	o.Log.Info("traces are sent", "endpoint", redacted(endpoint))
+	o.Log.Info("traces are sent", "endpoint", redacted(s.endpoint))
 	return t, nil
 }
 
@@ -165,7 +190,26 @@ func (h *thinned) Handle(err error) {
 }
 
 // warnings drops what the SDK says below that level: it would describe itself.
+// Of a variable that it cannot read it says the value, which may be a secret.
 type warnings struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (w warnings) Handle(ctx context.Context, r slog.Record) error {
+	var attrs []slog.Attr
+	quotes := false
+	r.Attrs(func(a slog.Attr) bool {
+		quotes = quotes || a.Key == "input"
+		attrs = append(attrs, a)
+		return true
+	})
+	out := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	if quotes {
+		out.Message = "a variable OTEL_EXPORTER_OTLP_* cannot be read, and has no effect: " + r.Message
+	} else {
+		out.AddAttrs(attrs...)
+	}
+	return w.Handler.Handle(ctx, out)
+}
 
 // Enabled implements slog.Handler.
 func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {

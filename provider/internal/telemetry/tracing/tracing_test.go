@@ -188,12 +188,17 @@ func TestOpen(t *testing.T) {
 		env  map[string]string
 		on   bool
 		want []string // in the error
+		says string   // in the log
 	}{
 		"nothing":         {},
 		"disabled":        {env: map[string]string{endpoint: "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "TRUE"}},
 		"no traces":       {env: map[string]string{endpoint: "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"}},
 		"HTTP":            {env: map[string]string{endpoint: "http://user:canary@127.0.0.1:1"}, on: true},
 		"of traces, gRPC": {env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, on: true},
+		"headers that cannot be read": {
+			env: map[string]string{endpoint: "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_HEADERS": "canary"}, on: true,
+			says: "OTEL_EXPORTER_OTLP_* cannot be read",
+		},
 		"all wrong": {
 			env:  map[string]string{endpoint: "127.0.0.1:canary", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json", "OTEL_TRACES_EXPORTER": "zipkin"},
 			want: []string{endpoint, `"http/json"`, `"zipkin"`},
@@ -218,6 +223,12 @@ func TestOpen(t *testing.T) {
 				}
 			}
 			tr.Close(t.Context())
+			if err := Check(func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok }); (err != nil) != (tt.want != nil) {
+				t.Errorf("Check: %v", err)
+			}
+			if !strings.Contains(log.String(), tt.says) {
+				t.Errorf("%q is not in the log: %s", tt.says, &log)
+			}
 			if text := log.String(); strings.Contains(text, "canary") || err != nil && strings.Contains(err.Error(), "canary") {
 				t.Errorf("a credential got out: %s %v", text, err)
 			}
