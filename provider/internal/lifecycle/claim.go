@@ -94,6 +94,12 @@ func (e *Engine) claim(ctx context.Context, p *pass) error {
 				}
 				p.records[in.MachineID] = believed
 			}
+		case known && e.replaced(ctx, p, rec):
+			adopted, err := e.adopt(ctx, p.began, in, rec.Host)
+			if err != nil {
+				return fmt.Errorf("adopt %s: %w", in.Ref, err)
+			}
+			p.records[in.MachineID] = adopted
 		case known && (rec.State != machine.Speculative || !rec.Since.Before(p.began)):
 			p.unclaimed = append(p.unclaimed, in)
 		case !known && in.Cluster == "" && e.over(in.MachineID):
@@ -113,13 +119,25 @@ func (e *Engine) claim(ctx context.Context, p *pass) error {
 			p.unclaimed = append(p.unclaimed, in) // an older server was adopted a moment ago
 			continue
 		}
-		adopted, err := e.adopt(ctx, p.began, in)
+		adopted, err := e.adopt(ctx, p.began, in, "")
 		if err != nil {
 			return fmt.Errorf("adopt %s: %w", in.Ref, err)
 		}
 		p.records[in.MachineID] = adopted
 	}
 	return nil
+}
+
+// replaced says that the host of a machine at rest is gone, by the cloud's own
+// word. It is asked of restored states only: the copy may be older than the host.
+// Until the server that replaced it is the machine's, the machine is listed as
+// free on nothing, and the token of the host before is the one that works.
+func (e *Engine) replaced(ctx context.Context, p *pass, rec machine.Record) bool {
+	if _, listed := p.seen[rec.Host]; listed || !p.first || rec.State != machine.Idle && rec.State != machine.Configured {
+		return false
+	}
+	_, err := e.read(ctx, rec.Host)
+	return errors.Is(err, cloud.ErrNotFound)
 }
 
 // over says that the id was that of a machine that has FAILED and is gone. Where
@@ -175,7 +193,9 @@ func (e *Engine) confirmThere(ctx context.Context, p *pass, listed []cloud.Insta
 // adopt gives a server of an earlier life back to its machine: CONFIGURED when
 // its tags say so, else IDLE. One whose slot is offered no more is adopted too,
 // so that it can be seen, drained and deleted.
-func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) (machine.Record, error) {
+//
+// A machine at rest takes it in place of its host if that one, by its ref, is gone.
+func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance, gone string) (machine.Record, error) {
 	createID := in.OperationID
 	if createID == "" {
 		createID = e.o.NewID()
@@ -189,6 +209,8 @@ func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) 
 		case cur.State == machine.Unknown:
 			next.ID, next.Slot, next.Retired = in.MachineID, in.MachineID, true
 			next.Offer = &machine.Offer{InstanceType: in.Type, Zone: in.Zone, Capacity: e.o.Capacity}
+		case gone != "" && cur.Host == gone && (cur.State == machine.Idle || cur.State == machine.Configured):
+			next.Cluster, next.Metadata, next.Lock = "", nil, nil
 		case cur.State != machine.Speculative || !cur.Since.Before(began):
 			return cur, machine.Unchanged, nil
 		}
@@ -204,6 +226,9 @@ func (e *Engine) adopt(ctx context.Context, began time.Time, in cloud.Instance) 
 		return next, machine.Visible, nil
 	})
 	if err == nil && done {
+		if gone != "" {
+			e.o.Delivery.Forget(rec.ID) // what it knew is of the host before
+		}
 		e.o.Log.Warn("adopted a server that the state did not know", telemetry.KeyMachine, rec.ID, telemetry.KeyInstance, in.Ref,
 			telemetry.KeyState, rec.State.String(), telemetry.KeyCluster, rec.Cluster)
 	}

@@ -70,6 +70,46 @@ func TestRestoredState(t *testing.T) {
 			})
 		})
 	}
+	for name, tt := range map[string]struct {
+		tag       string
+		unlisted  bool // the host of the copy is there, and the list does not show it yet
+		wantHost  string
+		wantState machine.State
+	}{
+		"the host was replaced":                      {"", false, "z/2", machine.Idle},
+		"the host was replaced by one that is bound": {"c2", false, "z/2", machine.Configured},
+		"the host is there":                          {"", true, "z/1", machine.Idle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(o *lifecycle.Options) { o.Awaiting, o.RemovalsFrom = true, time.Now().Add(hold) })
+				r.stop()
+				set(t, r, machine.Idle, "")
+				r.cloud.edit(func() {
+					in := server("z/2")
+					in.Cluster, in.OperationID, in.Life = tt.tag, "later", "later"
+					r.cloud.instances["z/2"] = in
+					if tt.unlisted {
+						r.cloud.instances["z/1"] = server("z/1")
+						r.cloud.hidden["z/1"] = time.Now().Add(30 * time.Second)
+					}
+				})
+				r.start()
+				time.Sleep(time.Second) // the first pass
+				rec := r.record("m1")
+				if rec.Host != tt.wantHost || rec.State != tt.wantState || rec.Cluster != tt.tag {
+					t.Errorf("after the first pass: %+v", rec)
+				}
+				if life, ok := rec.Life(); tt.wantHost == "z/2" && (!ok || life.ID != "later" || life.Plain) {
+					t.Errorf("its life: %+v, %t", life, ok)
+				}
+				time.Sleep(time.Hour)
+				if rec := r.record("m1"); rec.Host != tt.wantHost || rec.State != tt.wantState {
+					t.Errorf("an hour later: %+v", rec)
+				}
+			})
+		})
+	}
 	t.Run("a plain older copy lists no bound host as free", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, nil)
