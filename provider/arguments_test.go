@@ -96,6 +96,10 @@ func TestOneLineBreakIsDropped(t *testing.T) {
 			cfg, err := Load(toyVendor(), args, lookupIn(vars))
 			got := cfg.settings.(*toy).token
 			switch {
+			case strings.TrimSpace(value) == "":
+				if err == nil || !strings.Contains(err.Error(), source) || !strings.Contains(err.Error(), "empty") {
+					t.Errorf("%s of %q: %v", source, value, err)
+				}
 			case want != "" && (err != nil || got != want):
 				t.Errorf("%s of %q: %q, %v; want %q", source, value, got, err, want)
 			case want == "" && (err == nil || got != "" || !strings.Contains(err.Error(), source) || strings.Contains(err.Error(), "sesame")):

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -91,7 +92,8 @@ func TestKeepalive(t *testing.T) {
 					}
 				}()
 				writes <- func(f *http2.Framer) error { return f.WriteSettings() }
-				go func() {
+				var reading sync.WaitGroup
+				reading.Go(func() {
 					code := http2.ErrCodeNo
 					for {
 						frame, err := framer.ReadFrame()
@@ -108,7 +110,7 @@ func TestKeepalive(t *testing.T) {
 							}
 						}
 					}
-				}()
+				})
 				next := tc.every
 				if next == 0 {
 					next = time.Hour
@@ -132,9 +134,11 @@ func TestKeepalive(t *testing.T) {
 					}
 				}
 				ticker.Stop()
-				close(writes)
 				stop()
-				if err := errors.Join(conn.Close(), <-served); err != nil {
+				err := conn.Close()
+				reading.Wait() // it writes too
+				close(writes)
+				if err := errors.Join(err, <-served); err != nil {
 					t.Error(err)
 				}
 			})

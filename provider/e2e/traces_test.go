@@ -204,8 +204,8 @@ func TestNoTracesUnlessAsked(t *testing.T) {
 		t.Errorf("%d spans were sent", n)
 	}
 	bad := start(t, environment("OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4317"), "scaleway", "--use-fake-backend", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0")
-	if code := bad.exit(20e9); code != 1 {
-		t.Errorf("exit code %d, want 1", code)
+	if code := bad.exit(20e9); code != 2 {
+		t.Errorf("exit code %d, want 2", code)
 	}
 	bad.mu.Lock()
 	defer bad.mu.Unlock()

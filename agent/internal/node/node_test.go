@@ -130,7 +130,7 @@ func TestDrainFails(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	before := len(a.asked())
 	go func() {
-		for len(a.asked()) < before+2 && ctx.Err() == nil { // the list, and an eviction that is refused
+		for len(a.asked()) < before+4 && ctx.Err() == nil { // cordon, list, an eviction that is refused, and the list again
 			time.Sleep(time.Millisecond)
 		}
 		cancel(errors.New("terminated"))

@@ -75,7 +75,7 @@ func TestHostIsLostWhileItIsAwaited(t *testing.T) {
 	t.Parallel()
 	for _, substrate := range []string{"instances", "elastic-metal"} {
 		for _, k := range []kind{create, configure, drain} {
-			for how, word := range map[string]string{"stopped": "stopped", "gone": "any more", "locked": "locked"} {
+			for how, word := range map[string]string{"stopped": "stopped", "gone": "no longer knows", "locked": "locked"} {
 				if how == "locked" && k != create {
 					continue // its agent lives on, which outweighs the cloud's word
 				}

@@ -299,7 +299,7 @@ func TestStateFileTakenAway(t *testing.T) {
 				}
 			}
 			if name == "folder removed" {
-				f.stops(f.launchAsIs(), f.state(), "cannot be made")
+				f.stops(f.launchAsIs(), f.state(), "cannot be created")
 			}
 			f.run()
 			f.adopted(2)
