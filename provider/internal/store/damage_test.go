@@ -210,7 +210,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		other: "another program's database",
 		text:  "is no state file: name another --state", short: "is no state file: name another --state",
 		zeros: "is damaged", // which a disk may have made of one
-		dir:   "is a directory; name a file in it", filepath.Join(dir, "missing", "state"): ": no such file or directory; make it",
+		dir:   "is a directory; name a file in it", filepath.Join(dir, "missing", "state"): ": no such file or directory; create it",
 	} {
 		if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), path+": ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %q", path, err, want)
