@@ -3,7 +3,7 @@
 //
 // An identity has one spelling. A URI that another program could read as the same
 // identity, such as one with a fragment, percent-encoding or another case, is
-// refused: whoever issues certificates may judge it by another reading than ours.
+// refused: a certificate authority may read it in another way than we do.
 package identity
 
 import (

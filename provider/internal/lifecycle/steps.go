@@ -237,7 +237,7 @@ func stopping(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Ca
 // told all of them.
 const throttledGrowth = 2
 
-// backoff is the pause after so many failures in a row: exponential, jittered
+// backoff is the pause after a number of failures in a row: exponential, jittered
 // down by up to a half so that many machines do not knock together.
 func (e *Engine) backoff(failures int) time.Duration {
 	d := e.o.Pace.RetryMin << min(failures-1, 16)

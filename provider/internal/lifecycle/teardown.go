@@ -21,7 +21,7 @@ func (e *Engine) launchTeardown(rec machine.Record) {
 func (e *Engine) teardown(ctx context.Context, rec machine.Record) {
 	released, done := e.awaitRelease(rec.ID)
 	defer done()
-	// As it is now: a release before this line told nobody.
+	// As it is now: a release before this line woke no teardown.
 	if now, ok := e.o.Store.Record(rec.ID); ok {
 		rec = now
 	}

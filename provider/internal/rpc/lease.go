@@ -33,7 +33,7 @@ func reserve(ctx context.Context, size int, mayWait bool) (l *lease, wait bool, 
 	if conn == nil || call == nil || size <= windowBytes {
 		return nil, false, nil
 	}
-	// Compressed it would be another buffer, of which nobody knows when it is sent.
+	// Compressed it would be another buffer, and nothing tells when it is sent.
 	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
 		return nil, false, status.Errorf(codes.Internal, "the answer's encoding: %v", err)
 	}

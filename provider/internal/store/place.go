@@ -54,7 +54,7 @@ func putNew(temp, path string) error {
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// Whoever makes the file first owns the name. It is locked until the rename
+	// The first process that makes the file owns the name. It is locked until the rename
 	// has replaced it, so that a provider that finds it waits for what follows.
 	reserved, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -54,7 +54,7 @@ func restore(src, dest string, force bool, now time.Time, l ladder) (r *Restored
 	}
 
 	// Where a link leads to: a rename over the link itself would leave that file as
-	// it is, with a volume that nobody mounted for the new one.
+	// it is, with a volume that is not mounted for the new one.
 	name := dest
 	if dest, err = symlink.Target(dest); err != nil {
 		return nil, at(name, err)

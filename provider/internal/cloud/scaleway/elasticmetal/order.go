@@ -159,7 +159,7 @@ func (c *Cloud) post(ctx context.Context, t *cloud.Task) error {
 	}
 }
 
-// search looks for the server of an order whose answer nobody saw. It gives up on
+// search looks for the server of an order whose answer was lost. It gives up on
 // a list that was begun when the server must have turned up.
 func (c *Cloud) search(ctx context.Context, t *cloud.Task, until time.Time) error {
 	operation := t.Spec.OperationID

@@ -186,7 +186,7 @@ func (c *Cloud) boot(ctx context.Context, t *cloud.Task) error {
 		return err
 	}
 	if off(server) && t.Notes[noteSwitched] == "" {
-		// It was on a moment ago, or nobody saw the answer to the power-on.
+		// It was on a moment ago, or the answer to the power-on was lost.
 		if err := c.switchOn(ctx, t); err != nil {
 			return err
 		}
